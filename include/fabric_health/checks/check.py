@@ -1,0 +1,81 @@
+"""What a check is: which commands, how to parse them, which tables, how to judge.
+
+All functions of a check are pure: plain data in, plain data out, no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeVar
+
+from fabric_health.datasets.contracts import Row
+from fabric_health.datasets.tables import Finding
+from fabric_health.evidence import Command, StoredEvidence, UnitEvidence
+from fabric_health.site import Node, Site, Switch
+
+R = TypeVar("R", bound=Row)
+Unit = Node | Switch
+
+
+@dataclass(frozen=True)
+class RowSet:
+    """Rows by table. ``of`` gives the rows of one type; an absent table is an empty list."""
+
+    rows: Mapping[type[Row], Sequence[Row]] = field(default_factory=dict)
+
+    def of(self, row_type: type[R]) -> list[R]:
+        """Return the rows of ``row_type``."""
+        return [r for r in self.rows.get(row_type, ()) if isinstance(r, row_type)]
+
+    @classmethod
+    def gather(cls, rows: Iterable[Row]) -> RowSet:
+        """Group rows by their type."""
+        grouped: dict[type[Row], list[Row]] = {}
+        for row in rows:
+            grouped.setdefault(type(row), []).append(row)
+        return cls(grouped)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What deriving and judging may know besides the rows of this run.
+
+    ``previous`` holds, per unit, the rows of the latest earlier run that has any for it; ``previous_at`` says, per
+    unit (node or switch name), when that was (UTC). ``reach`` says how each unit in scope answered in this run.
+    """
+
+    site: Site
+    run: str
+    started_at: datetime
+    scope: tuple[Unit, ...]
+    reach: Mapping[str, StoredEvidence]
+    previous: RowSet = field(default_factory=RowSet)
+    previous_at: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def _nothing_to_derive(_rows: RowSet, _context: Context) -> list[Row]:
+    return []
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    ``commands(unit, site)`` lists what to run on a unit. ``parse(unit, evidence, site)`` reads one unit's evidence
+    into rows; it must cope with any text and never raise. ``derive(rows, context)`` makes rows that need several
+    units or the previous run. ``judge(rows, context)`` turns rows into findings. ``tables`` names every row type
+    that parse and derive may return; ``unit_of(row)`` tells which node or switch a row belongs to.
+    """
+
+    name: str
+    title: str
+    unit_kind: Literal["node", "switch"]
+    tables: tuple[type[Row], ...]
+    commands: Callable[[Unit, Site], tuple[Command, ...]]
+    parse: Callable[[Unit, UnitEvidence, Site], list[Row]]
+    judge: Callable[[RowSet, Context], list[Finding]]
+    unit_of: Callable[[Row], str]
+    derive: Callable[[RowSet, Context], list[Row]] = _nothing_to_derive
+    doc: str = ""

@@ -1,0 +1,220 @@
+"""Raw evidence: what was asked of a unit and exactly what came back.
+
+Evidence is kept before anything is parsed, never edited except for redaction, and named by the SHA-256 of its
+content. Parsers read evidence and nothing else, so a result can be recomputed from it at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Command:
+    """One read-only command for one unit.
+
+    ``name`` is stable and unique within a check (``ibstat``, ``ethtool_i:ens1np0``). ``argv`` is a list, never a
+    shell string. ``optional`` marks a tool that may be missing without a finding (an alternative exists).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    timeout_s: float = 30.0
+    max_bytes: int = 4 * MIB
+    optional: bool = False
+
+
+class CommandStatus(StrEnum):
+    """How a command ended. Only ``EXITED`` has an exit code that means something."""
+
+    EXITED = "exited"
+    TIMEOUT = "timeout"
+    TRUNCATED = "truncated"
+    NOT_INSTALLED = "not_installed"
+    NOT_RUN = "not_run"
+
+
+class ReachStatus(StrEnum):
+    """How a unit answered as a whole. Everything but ``OK`` becomes a finding on the unit."""
+
+    OK = "ok"
+    PARTIAL = "partial"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    HOST_KEY_MISMATCH = "host_key_mismatch"
+    AUTH_FAILED = "auth_failed"
+    CLOSED_EARLY = "closed_early"
+    HUNG = "hung"
+    FLOODED = "flooded"
+    EMPTY = "empty"
+    MALFORMED = "malformed"
+    NO_INTERPRETER = "no_interpreter"
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What one command answered. Text is UTF-8 with undecodable bytes as backslash escapes; times are UTC."""
+
+    name: str
+    argv: tuple[str, ...]
+    status: CommandStatus
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def ran(self) -> bool:
+        """True when the command ended by itself with all its output captured."""
+        return self.status is CommandStatus.EXITED
+
+
+@dataclass(frozen=True)
+class UnitEvidence:
+    """All that one unit answered to one check in one run."""
+
+    unit: str
+    unit_kind: str
+    check: str
+    status: ReachStatus
+    detail: str
+    started_at: datetime
+    ended_at: datetime
+    results: tuple[CommandResult, ...] = ()
+
+    def result(self, name: str) -> CommandResult | None:
+        """Return the result of the command called ``name``, or None when it was never asked."""
+        return next((r for r in self.results if r.name == name), None)
+
+    def matching(self, prefix: str) -> dict[str, CommandResult]:
+        """Return results of per-item commands ``prefix:item``, keyed by item."""
+        head = prefix + ":"
+        return {r.name[len(head) :]: r for r in self.results if r.name.startswith(head)}
+
+
+@dataclass(frozen=True)
+class StoredEvidence:
+    """A reference to stored evidence: object key and SHA-256 of the uncompressed bytes."""
+
+    unit: str
+    key: str
+    sha256: str
+    status: ReachStatus
+    detail: str = ""
+    commands: int = 0
+
+
+@dataclass
+class Redactor:
+    """Replaces secrets before evidence is stored.
+
+    ``literals`` are exact secrets known to the caller (passwords, keys of the connections in use); the patterns
+    catch the forms secrets take in device output and environments.
+    """
+
+    literals: tuple[str, ...] = ()
+    _patterns: tuple[tuple[re.Pattern[str], str], ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._patterns = _SECRET_PATTERNS
+        self.literals = tuple(sorted({s for s in self.literals if len(s) >= 4}, key=len, reverse=True))
+
+    def text(self, value: str) -> str:
+        """Return ``value`` with every known secret replaced by ``<redacted>``."""
+        for secret in self.literals:
+            value = value.replace(secret, "<redacted>")
+        for pattern, replacement in self._patterns:
+            value = pattern.sub(replacement, value)
+        return value
+
+    def evidence(self, evidence: UnitEvidence) -> UnitEvidence:
+        """Return a copy of ``evidence`` with argv, stdout, stderr and detail redacted."""
+        results = tuple(
+            replace(
+                r,
+                argv=tuple(self.text(a) for a in r.argv),
+                stdout=self.text(r.stdout),
+                stderr=self.text(r.stderr),
+            )
+            for r in evidence.results
+        )
+        return replace(evidence, detail=self.text(evidence.detail), results=results)
+
+
+# The secret's TYPE stays (a change from type 7 to sha512 is a fact worth seeing), its value goes.
+_SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
+        "<redacted private key>",
+    ),
+    (re.compile(r"\$(1|2[abxy]?|5|6|8|9|y|nvsec)\$[^\s\"',;]+"), r"$\1$<redacted>"),
+    (
+        re.compile(
+            r"(?im)^(\s*[^\n]{0,200}?\b(?:password|secret|passphrase|community|auth-key|key-string|md5-key|"
+            r"pre-shared-key|localizedkey|authentication-key|radius-server key|tacacs-server key)"
+            r"(?:\s+(?:sha512|sha256|md5|encrypted|\d{1,2}))?\s+)(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
+        ),
+        r"\1<redacted>",
+    ),
+    (re.compile(r"(?m)^(\s*key\s+\d\s+)\S+"), r"\1<redacted>"),
+    (
+        re.compile(
+            r"(?i)(\"?[\w.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
+            r"[\w.-]*\"?\s*[:=]\s*)(\"[^\"\n]+\"|'[^'\n]+'|(?!<redacted)[^\s,;&\"'{\[]+)"
+        ),
+        r'\1"<redacted>"',
+    ),
+    (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<redacted>"),
+    (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>"),
+    (re.compile(r"(?i)(\w+://[^\s:/@]+:)[^\s@/]+(@)"), r"\1<redacted>\2"),
+)
+
+
+def to_bytes(evidence: UnitEvidence) -> bytes:
+    """Serialise evidence to canonical JSON (sorted keys, UTF-8): equal evidence gives equal bytes."""
+    return json.dumps(asdict(evidence), sort_keys=True, ensure_ascii=False, default=_iso).encode("utf-8")
+
+
+def from_bytes(data: bytes) -> UnitEvidence:
+    """Read evidence written by :func:`to_bytes`. Raises ValueError when the bytes are not evidence."""
+    try:
+        raw: dict[str, Any] = json.loads(data)
+        results = tuple(
+            CommandResult(
+                **{
+                    **r,
+                    "argv": tuple(r["argv"]),
+                    "status": CommandStatus(r["status"]),
+                    "started_at": datetime.fromisoformat(r["started_at"]),
+                    "ended_at": datetime.fromisoformat(r["ended_at"]),
+                }
+            )
+            for r in raw.pop("results")
+        )
+        raw["status"] = ReachStatus(raw["status"])
+        raw["started_at"] = datetime.fromisoformat(raw["started_at"])
+        raw["ended_at"] = datetime.fromisoformat(raw["ended_at"])
+        return UnitEvidence(results=results, **raw)
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"not stored evidence: {error}") from error
+
+
+def content_hash(data: bytes) -> str:
+    """Return the SHA-256 hex digest that names a piece of evidence."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _iso(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"cannot serialise {type(value).__name__}")
