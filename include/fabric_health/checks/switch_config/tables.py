@@ -17,9 +17,9 @@ class SwitchConfig(Row):
 
     switch: str = column("switch")
     platform: str = column("`cumulus`, `sonic`, `onyx`, `eos` or `nxos`")
-    os_version: str | None = optional("version of the network OS as the switch reports it")
     config: str = column("normalised running config: text for CLI platforms, canonical JSON for Cumulus and SONiC")
     config_sha256: str = column("SHA-256 of `config`")
+    os_version: str | None = optional("version of the network OS as the switch reports it")
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class ConfigDrift(Row):
     against: str = column("`golden` or `previous`")
     change: str = column("`missing`, `extra` or `changed`, seen from the reference")
     path: str = column("section path and line, or JSON path: names the difference, stable between runs")
+    first_seen: datetime = column("start of the first run of the unbroken series that shows it, UTC")
+    last_seen: datetime = column("start of the run that last showed it, UTC")
     port: str | None = optional("port the difference is about, where it is about one")
     topic: str | None = optional("`mtu`, `speed`, `fec`, `pfc`, `ecn`, `vlan`, `admin`, `acl`, ... or null")
     parents: str | None = optional("enclosing section headers, one per line")
     expected: str | None = optional("line or value of the reference")
     actual: str | None = optional("line or value that runs")
     remediation: str | None = optional("commands that restore the reference, one per line, where known")
-    first_seen: datetime = column("start of the first run of the unbroken series that shows it, UTC")
-    last_seen: datetime = column("start of the run that last showed it, UTC")
 
 
 @dataclass(frozen=True)
