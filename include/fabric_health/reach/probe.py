@@ -1,0 +1,209 @@
+"""The read-only probe: runs a list of commands on the node it is sent to and prints framed JSON.
+
+This file is sent over standard input to ``python3 -I -`` on the node, with one call appended; nothing is installed or
+written there. It therefore uses the standard library alone and no syntax or call newer than Python 3.6.
+
+Every line of the answer is ``FH1 <nonce> <kind> <JSON>``: one ``begin``, one ``result`` for each command as it ends,
+one ``end``. What a login script prints in between carries no nonce and is ignored by the reader; an answer without
+``end`` was cut short, and the results before the cut still count.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+MAGIC = "FH1"
+OUT = 1
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
+READ_BYTES = 65536
+TERM_GRACE_S = 1.0
+KILL_GRACE_S = 1.0
+# A command may leave a child behind that holds its pipes open: output is complete once the command itself is gone.
+PIPE_GRACE_S = 0.3
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads the answer any more."""
+
+
+def frame(nonce: str, kind: str, body: object) -> bytes:
+    """Return one line of the answer; JSON is ASCII, so a line never holds a stray newline."""
+    return ("%s %s %s %s\n" % (MAGIC, nonce, kind, json.dumps(body))).encode("ascii")  # noqa: UP031
+
+
+def result(
+    index: int, status: str, code: "int | None", texts: "tuple[str, str]", times: "tuple[float, float]"
+) -> "dict[str, object]":
+    """Return the body of a ``result`` frame; ``texts`` are stdout and stderr, ``times`` seconds since the begin."""
+    t0, t1 = round(times[0], 3), round(times[1], 3)
+    return {"i": index, "status": status, "code": code, "out": texts[0], "err": texts[1], "t0": t0, "t1": t1}
+
+
+def environment() -> "dict[str, str]":
+    """Return what commands see: the C locale, no pager, nothing secret of the login, the system's directories."""
+    path = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p.startswith("/")]
+    path += [p for p in SBIN if p not in path]
+    kept = {k: os.environ[k] for k in ("HOME", "USER", "LOGNAME") if k in os.environ}
+    kept.update(PATH=os.pathsep.join(path), LC_ALL="C", LANG="C", TERM="dumb", SYSTEMD_PAGER="cat", PAGER="cat")
+    return kept
+
+
+def main(text: str) -> int:
+    """Run the request (JSON: nonce, deadline_s, commands of argv, timeout_s and max_bytes); 0 when all was printed."""
+    request = json.loads(text)
+    started = time.monotonic()
+    deadline = started + float(request["deadline_s"])
+    nonce, commands, env = request["nonce"], request["commands"], environment()
+    running = []  # type: list[subprocess.Popen[bytes]]
+
+    def stop_and_leave(signum: int, _stack: object) -> None:
+        for process in running:
+            signal_group(process, signal.SIGKILL)
+        os._exit(128 + signum)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, stop_and_leave)
+    try:
+        write(frame(nonce, "begin", {"commands": len(commands)}))
+        for index, command in enumerate(commands):
+            write(frame(nonce, "result", one(index, command, started, deadline, env, running)))
+        write(frame(nonce, "end", {"commands": len(commands)}))
+    except (ReaderGoneError, OSError):
+        for process in running:
+            signal_group(process, signal.SIGKILL)
+        return 1
+    return 0
+
+
+def one(
+    index: int,
+    command: "dict[str, object]",
+    started: float,
+    deadline: float,
+    env: "dict[str, str]",
+    running: "list[subprocess.Popen[bytes]]",
+) -> "dict[str, object]":
+    """Run one command without a shell and return its result frame's body."""
+    argv = [str(a) for a in command["argv"]]  # type: ignore[attr-defined]
+    begun = time.monotonic()
+    until = min(deadline, begun + float(command["timeout_s"]))  # type: ignore[arg-type]
+    t0 = begun - started
+    if deadline - begun < 0.05:
+        return result(index, "not_run", None, ("", "the unit's time was used up before this command"), (t0, t0))
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=env,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        return result(index, "not_installed", 127, ("", "%s: command not found\n" % argv[0]), (t0, t0))  # noqa: UP031
+    except (OSError, ValueError) as error:
+        return result(index, "exited", 126, ("", "%s: %s\n" % (argv[0], error)), (t0, t0))  # noqa: UP031
+    running.append(process)
+    limit = int(command["max_bytes"])  # type: ignore[call-overload]
+    captured, status = capture(process, until, limit)
+    if status != "exited" or process.poll() is None:
+        died = stop(process)
+        if not died:
+            captured[1] += b"\n(the process did not end when killed; it may be stuck in the kernel)\n"
+    running.remove(process)
+    process.stdout.close()  # type: ignore[union-attr]
+    process.stderr.close()  # type: ignore[union-attr]
+    out, err = (bytes(c).decode("utf-8", "backslashreplace") for c in captured)
+    code = process.poll() if status == "exited" else None
+    return result(index, status, code, (out, err), (t0, time.monotonic() - started))
+
+
+def capture(process: "subprocess.Popen[bytes]", until: float, limit: int) -> "tuple[list[bytearray], str]":
+    """Read both pipes until the command ends, its time is over or it says more than ``limit`` bytes on one of them."""
+    pipes = {process.stdout.fileno(): 0, process.stderr.fileno(): 1}  # type: ignore[union-attr]
+    captured = [bytearray(), bytearray()]
+    poller = select.poll()
+    for fd in pipes:
+        os.set_blocking(fd, False)
+        poller.register(fd, select.POLLIN | select.POLLHUP)
+    poller.register(OUT, 0)
+    gone_at = None  # type: float | None
+    while pipes or process.poll() is None:
+        now = time.monotonic()
+        if process.poll() is not None:
+            gone_at = gone_at or now
+            if now - gone_at > PIPE_GRACE_S:
+                signal_group(process, signal.SIGKILL)
+                break
+        if now >= until:
+            return captured, "timeout"
+        wait_s = min(until - now, 0.05 if pipes else 0.01)
+        for fd, event in poller.poll(max(1, int(wait_s * 1000))):
+            if fd == OUT:
+                if event & (select.POLLERR | select.POLLHUP):
+                    raise ReaderGoneError
+                continue
+            data = read(fd)
+            if data is None:
+                continue
+            if not data:
+                poller.unregister(fd)
+                del pipes[fd]
+                continue
+            buffer = captured[pipes[fd]]
+            buffer += data
+            if len(buffer) > limit:
+                del buffer[limit:]
+                return captured, "truncated"
+    return captured, "exited"
+
+
+def read(fd: int) -> "bytes | None":
+    """Return what the pipe holds, nothing at its end, None when it holds nothing yet."""
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def stop(process: "subprocess.Popen[bytes]") -> bool:
+    """End the command's process group, first asking, then killing. False when it is still there (D state)."""
+    for number, grace in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, KILL_GRACE_S)):
+        signal_group(process, number)
+        until = time.monotonic() + grace
+        while time.monotonic() < until:
+            if process.poll() is not None:
+                signal_group(process, signal.SIGKILL)
+                return True
+            time.sleep(0.01)
+    return process.poll() is not None
+
+
+def signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Signal every process of the command's group; a group that is gone or not ours is left alone."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, number)
+
+
+def write(data: bytes) -> None:
+    """Write to the answer at once. Raises ReaderGoneError when nobody reads it any more."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(OUT, view) :]
+        except BlockingIOError:
+            select.select([], [OUT], [], 1.0)
+        except OSError:
+            raise ReaderGoneError from None
+
+
+if sys.version_info < (3, 6):  # noqa: UP036
+    sys.exit("fabric-health probe: Python 3.6 or newer is needed, this is %s" % sys.version.split()[0])  # noqa: UP031

@@ -1,0 +1,17 @@
+"""What is asked of one unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fabric_health.evidence import Command
+from fabric_health.site import Node, Switch
+
+
+@dataclass(frozen=True)
+class UnitRequest:
+    """The commands of one check for one unit; ``unit.reach`` says how the unit is reached."""
+
+    unit: Node | Switch
+    check: str
+    commands: tuple[Command, ...]
