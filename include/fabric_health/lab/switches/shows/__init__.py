@@ -1,0 +1,1 @@
+"""Answers to the show commands of the five platforms."""
