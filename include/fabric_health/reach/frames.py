@@ -52,13 +52,16 @@ def script(commands: tuple[Command, ...], deadline_s: float, nonce: str) -> byte
 def read_script(payload: bytes) -> ProbeRequest | None:
     """Return what ``payload`` asks for, None when it is not a probe script."""
     found = _CALL.search(payload)
-    if not found or not payload.startswith(_source()):
+    if not found:
         return None
-    request = json.loads(json.loads(found[1]))
-    commands = request["commands"]
-    return ProbeRequest(
-        request["nonce"], tuple(tuple(c["argv"]) for c in commands), tuple(c["max_bytes"] for c in commands)
-    )
+    try:
+        request = json.loads(json.loads(found[1]))
+        commands = request["commands"]
+        return ProbeRequest(
+            request["nonce"], tuple(tuple(c["argv"]) for c in commands), tuple(c["max_bytes"] for c in commands)
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 @cache
