@@ -58,6 +58,9 @@ class Sku(_Model):
 
     gpu_model: str
     gpus: int = Field(ge=0, le=64)
+    gpu_pci: tuple[str, ...] = Field(
+        (), description="PCI addresses of the GPUs in bus order (0000:5a:00.0): a GPU that is gone keeps its number"
+    )
     nvlinks_per_gpu: int | None = Field(None, ge=0, le=72)
     link_layer: Literal["InfiniBand", "Ethernet"]
     nic_rate_gbps: float = Field(gt=0, description="Gb/s per port")

@@ -47,7 +47,7 @@ def drive_name(device: str) -> str:
 def _gpu(sku: Sku) -> tuple[Command, ...]:
     if not sku.gpus:
         return ()
-    services = ("nvidia-persistenced",)
+    services: tuple[str, ...] = ("nvidia-persistenced",)
     out = [
         # A GPU in trouble (Xid 79, 119) can hold nvidia-smi for minutes; healthy nodes of 8 answer within 10 s.
         Command("nvidia_smi", ("nvidia-smi", "-q", "-x"), timeout_s=60),
@@ -124,10 +124,11 @@ def _drives(sku: Sku) -> tuple[Command, ...]:
 
 def _kernel_log(site: Site) -> tuple[Command, ...]:
     # Matches instead of -k, which would hide earlier boots: a node is often rebooted right after a fatal Xid.
-    # systemd-networkd is the one that writes "Lost carrier". Newest first, so that a size limit costs the oldest.
+    # systemd-networkd is the one that writes "Lost carrier". Both are fields that journald itself sets: no user can
+    # write such lines. Newest first, so that a size limit costs the oldest.
     since = f"--since=-{max(1, round(site.thresholds.kernel_log_window_h * 3600))}s"
-    fields = "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT"
-    matches = ("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=systemd-networkd")
+    fields = "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_SYSTEMD_UNIT"
+    matches = ("_TRANSPORT=kernel", "+", "_SYSTEMD_UNIT=systemd-networkd.service")
     return (
         Command(
             "journal",
