@@ -22,7 +22,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class LogEvent:
-    """One event. ``pci`` is ``0000:9b:00`` without function; ``writer`` is ``kernel`` or the daemon that wrote it."""
+    """One event. ``pci`` is ``0000:9b:00`` of a GPU or switch, ``0000:5e:00.0`` of a NIC's port; ``writer`` is
+    ``kernel`` or the daemon that wrote the line.
+    """
 
     kind: str
     code: int | None
@@ -155,7 +157,7 @@ def _events(message: str, at: datetime | None, writer: str) -> Iterator[LogEvent
     carrier = _LINK_DOWN.search(text) or _LOST_CARRIER.search(text)
     if carrier:
         pci = carrier.groupdict().get("pci")
-        yield LogEvent("lost_carrier", None, slot(pci), carrier["netdev"], at, shown, writer)
+        yield LogEvent("lost_carrier", None, pci, carrier["netdev"], at, shown, writer)
 
 
 def slot(pci: str | None) -> str | None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from fabric_health.checks.driver_firmware.parsers import cells, kernel_log
 from fabric_health.checks.driver_firmware.parsers.cells import Cell
 from fabric_health.checks.driver_firmware.parsers.kernel_log import Log, LogEvent
+from fabric_health.checks.driver_firmware.parsers.text import one_line
 from fabric_health.checks.driver_firmware.rows.fact import fact
 from fabric_health.checks.driver_firmware.rows.gpu import Gpus
 from fabric_health.checks.driver_firmware.tables import KernelEvent
@@ -25,7 +26,7 @@ SAME_LOSS = timedelta(seconds=5)
 def event_rows(node: Node, evidence: UnitEvidence, site: Site, gpus: Gpus, nics: Mapping[str, str]) -> list[Row]:
     """Return the events of the site's time window, and the fact that says which log they were read from.
 
-    ``nics`` gives the unit id of a NIC by network device and by PCI slot. A lost carrier of any other network device
+    ``nics`` gives the unit id of a NIC by network device and by PCI address. A lost carrier of any other network device
     (management, containers) is not an event.
     """
     log, source, command = _log(evidence)
@@ -73,7 +74,7 @@ def _readable(log: Log, name: str, tolerated: int) -> Cell:
 
 
 def _no_entries(journal: CommandResult) -> str:
-    said = cells.one_line(journal.stderr) or cells.one_line(journal.stdout)
+    said = one_line(journal.stderr) or one_line(journal.stdout)
     return f"no kernel message is shown: {said or 'empty'}"
 
 

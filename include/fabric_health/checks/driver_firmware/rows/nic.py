@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from fabric_health.checks.driver_firmware.parsers import cells, firmware, pci, rdma
+from fabric_health.checks.driver_firmware.parsers import cells, pci
 from fabric_health.checks.driver_firmware.parsers.cells import VERSION, Cell
 from fabric_health.checks.driver_firmware.parsers.netdev import OFFLOADS
 from fabric_health.checks.driver_firmware.rows.fact import fact, merged
@@ -36,15 +36,12 @@ def nic_rows(node: Node, site: Site, answers: Answers, devices: Sequence[pci.Pci
 
 
 def nic_units(node: Node, answers: Answers) -> dict[str, str]:
-    """Return the unit id of each NIC by its network device and by its PCI slot."""
+    """Return the unit id of each NIC by its network device and by its PCI address."""
     out: dict[str, str] = {}
     for nic in node.sku.nics:
         unit = node.nic_unit(nic.name)
         names = {nic.netdev, *(device.port.netdev for device, _ in answers.views(nic.name))}
-        address = _address(nic, answers)
-        # Kernel lines name a function of the card, never its slot alone: each port keeps its own lines.
-        slot = firmware.slot(address) if address and address.endswith(".0") else None
-        for name in (*names, slot):
+        for name in (*names, _address(nic, answers)):
             if name:
                 out.setdefault(name, unit)
     return out
@@ -132,8 +129,3 @@ def _pcie(unit: str, nic: Nic, answers: Answers, devices: Sequence[pci.PciDevice
         answers_ = [(cells.value(str(n)), command) for n, command in found if n is not None]
         out.append(merged(unit, "nic", attribute, answers_ or [(answers.problem("sysfs"), "sysfs")]))
     return out
-
-
-def devices_of(answers: Answers, nic: Nic) -> list[rdma.Device]:
-    """Return the NIC as each tool shows it, best source first."""
-    return [device for device, _ in answers.views(nic.name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fabric_health.checks.driver_firmware.parsers import cells, host, nvidia_stack, pci
 from fabric_health.checks.driver_firmware.parsers.cells import Cell
@@ -35,7 +36,7 @@ def node_rows(
     if sku.gpus and sku.nics:
         out.append(read("nvidia_peermem", "modules", host.parse_peermem))
     for point in sku.nfs_mounts:
-        out.append(read(f"nfs_proto:{point}", "mounts", lambda text, p=point: host.parse_nfs_proto(text, p)))  # type: ignore[misc]
+        out.append(read(f"nfs_proto:{point}", "mounts", partial(host.parse_nfs_proto, mount_point=point)))
     if sku.nics:
         out += _network_packages(node, evidence)
     return out
@@ -89,12 +90,8 @@ def _network_packages(node: Node, evidence: UnitEvidence) -> list[Fact]:
         return cells.read(result, parse), command
 
     ofed = optional("ofed_version", "ofed", host.parse_ofed)
-    doca = [optional("doca_version", "doca_deb", _packages), optional("doca_version", "doca_rpm", _packages)]
+    doca = [optional("doca_version", c, host.parse_packages) for c in ("doca_deb", "doca_rpm")]
     none_found = evidence.result("doca_deb")
     if none_found is not None and none_found.exit_code == 1 and "no packages found" in none_found.stderr[:4096]:
         doca[0] = (host.parse_packages(""), "doca_deb")
     return [fact(node.name, "node", "ofed_version", *ofed), merged(node.name, "node", "doca_version", doca)]
-
-
-def _packages(text: str) -> Cell:
-    return host.parse_packages(text)

@@ -64,8 +64,9 @@ def read_answers(node: Node, evidence: UnitEvidence) -> Answers:
         return nothing
 
     none: dict[str, rdma.Device] = {}
+    no_files: dict[str, str] = {}
     # grep exits 2 when any one file is missing; what it printed is complete.
-    sysfs = ask("sysfs", rdma.parse_sysfs, {}, any_exit=True)
+    sysfs = ask("sysfs", rdma.parse_sysfs, no_files, any_exit=True)
     by_sysfs = {nic.name: rdma.sysfs_device(nic.name, sysfs) for nic in node.sku.nics}
     devices = {
         "ibstat": ask("ibstat", rdma.parse_ibstat, none),
