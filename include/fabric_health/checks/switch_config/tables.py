@@ -1,4 +1,4 @@
-"""Tables of the switch config check: normalised configs, drift, and ports as the switch sees them."""
+"""Tables of the switch config check: normalised configs, drift, ports as the switch sees them, counter windows."""
 
 from __future__ import annotations
 
@@ -70,3 +70,25 @@ class SwitchPort(Row):
     rx_pause_frames: int | None = optional("cumulative PFC frames received, all priorities", unit="frames", minimum=0)
     tx_pause_frames: int | None = optional("cumulative PFC frames sent, all priorities", unit="frames", minimum=0)
     carrier_transitions: int | None = optional("cumulative link state changes", unit="events", minimum=0)
+
+
+@dataclass(frozen=True)
+class PortWindow(Row):
+    TABLE: ClassVar[str] = "port_windows"
+    KEY: ClassVar[tuple[str, ...]] = ("run", "switch", "port")
+    DESCRIPTION: ClassVar[str] = "What each port counted since the previous run; nothing where a counter went back."
+
+    switch: str = column("switch")
+    port: str = column("port in the platform's own spelling, as in the cabling plan")
+    since: datetime = column("start of the run that the window begins with, UTC")
+    window_s: float = column("length of the window", unit="s", minimum=0)
+    reset: bool = column("a counter is lower than before: cleared or restarted, so nothing is known of the window")
+    rx_packets: int | None = optional("packets received in the window", unit="packets", minimum=0)
+    tx_packets: int | None = optional("packets sent in the window", unit="packets", minimum=0)
+    rx_errors: int | None = optional("receive errors in the window", unit="packets", minimum=0)
+    tx_errors: int | None = optional("transmit errors in the window", unit="packets", minimum=0)
+    rx_discards: int | None = optional("receive discards in the window", unit="packets", minimum=0)
+    tx_discards: int | None = optional("transmit discards in the window", unit="packets", minimum=0)
+    rx_pause_frames: int | None = optional("PFC frames received in the window", unit="frames", minimum=0)
+    tx_pause_frames: int | None = optional("PFC frames sent in the window", unit="frames", minimum=0)
+    carrier_transitions: int | None = optional("link state changes in the window", unit="events", minimum=0)
