@@ -1,0 +1,211 @@
+-- Views over the result tables, for DuckDB. Two rules hold in all of them:
+--   * only concluded runs count: those with a row in `runs`;
+--   * "current" means the latest concluded run that looked at the unit, not the latest run of the site.
+-- A unit's owner is the node or switch it is part of: `gpu-001` for `gpu-001/mlx5_3`.
+
+CREATE MACRO owner_of(unit) AS split_part(unit, '/', 1);
+
+CREATE VIEW concluded_runs AS
+SELECT * FROM runs
+QUALIFY row_number() OVER (PARTITION BY site, run ORDER BY produced_at DESC) = 1;
+
+-- The latest value of every attribute. `is_current` is false when the owner's latest run no longer has the attribute.
+CREATE VIEW current_facts AS
+WITH landed AS (
+    SELECT *, max(produced_at) OVER (PARTITION BY site, owner_of(unit)) AS owner_at
+    FROM facts SEMI JOIN concluded_runs USING (site, run)
+)
+SELECT site, owner_of(unit) AS owner, unit, unit_kind, attribute, state, value, detail, command,
+       run, produced_at, origin, evidence, produced_at = owner_at AS is_current
+FROM landed
+QUALIFY row_number() OVER (PARTITION BY site, unit, attribute ORDER BY produced_at DESC, run DESC) = 1;
+
+-- Every change of an attribute between two neighbouring runs that could read it. What could not be read
+-- (state `error`) is unknown, so it is neither a change nor an end of the series.
+CREATE VIEW fact_changes AS
+WITH series AS (
+    SELECT site, unit, unit_kind, attribute, state, value, run, produced_at, origin, evidence,
+           lag(state) OVER s AS previous_state,
+           lag(value) OVER s AS previous_value,
+           lag(run) OVER s AS previous_run,
+           lag(produced_at) OVER s AS previous_at,
+           lag(evidence) OVER s AS previous_evidence
+    FROM facts SEMI JOIN concluded_runs USING (site, run)
+    WHERE state <> 'error'
+    WINDOW s AS (PARTITION BY site, unit, attribute ORDER BY produced_at, run)
+)
+SELECT site, owner_of(unit) AS owner, unit, unit_kind, attribute,
+       previous_state, previous_value, previous_run, previous_at, previous_evidence,
+       state, value, run, produced_at, evidence, origin
+FROM series
+WHERE previous_run IS NOT NULL
+  AND (state, value) IS DISTINCT FROM (previous_state, previous_value);
+
+-- The latest run in which each unit was in scope of each check, and when it was last judged.
+CREATE VIEW coverage_latest AS
+SELECT site, "check", unit, unit_kind,
+       arg_max(state, produced_at) AS state,
+       nullif(arg_max(coalesce(reason, ''), produced_at), '') AS reason,
+       arg_max(run, produced_at) AS run,
+       max(produced_at) AS produced_at,
+       max(produced_at) FILTER (WHERE state = 'judged') AS last_judged_at,
+       count(*) AS runs_in_scope,
+       count(*) FILTER (WHERE state = 'judged') AS runs_judged
+FROM coverage SEMI JOIN concluded_runs USING (site, run)
+GROUP BY ALL;
+
+-- Findings of each unit's latest run. A finding on something that no check covers by itself (a rail, the site)
+-- is current while the check's latest run shows it.
+CREATE VIEW current_findings AS
+WITH latest_check AS (
+    SELECT site, "check", arg_max(run, produced_at) AS run
+    FROM coverage SEMI JOIN concluded_runs USING (site, run)
+    GROUP BY ALL
+)
+SELECT f.*
+FROM findings f
+LEFT JOIN coverage_latest u ON u.site = f.site AND u."check" = f."check" AND u.unit = owner_of(f.unit)
+LEFT JOIN latest_check c ON c.site = f.site AND c."check" = f."check"
+WHERE f.run = coalesce(u.run, c.run);
+
+-- Each finding once, with its history. `open`: its unit's latest run still shows it.
+CREATE VIEW findings_history AS
+SELECT f.site, f.finding, f."check", f.rule, f.unit, f.unit_kind, f.metric,
+       arg_max(f.severity, f.produced_at) AS severity,
+       arg_max(f.kind, f.produced_at) AS kind,
+       arg_max(f.summary, f.produced_at) AS summary,
+       min(f.produced_at) AS first_seen,
+       max(f.produced_at) AS last_seen,
+       arg_min(f.run, f.produced_at) AS first_run,
+       arg_max(f.run, f.produced_at) AS last_run,
+       count(DISTINCT f.run) AS runs,
+       bool_or(o.finding IS NOT NULL) AS open
+FROM (SELECT * FROM findings SEMI JOIN concluded_runs USING (site, run)) f
+LEFT JOIN (SELECT DISTINCT site, finding FROM current_findings) o ON o.site = f.site AND o.finding = f.finding
+GROUP BY f.site, f.finding, f."check", f.rule, f.unit, f.unit_kind, f.metric;
+
+-- Differences to golden configs in each switch's latest run that read its config.
+CREATE VIEW drift_open AS
+WITH latest AS (
+    SELECT site, switch, arg_max(run, produced_at) AS run
+    FROM switch_configs SEMI JOIN concluded_runs USING (site, run)
+    GROUP BY ALL
+)
+SELECT d.*
+FROM config_drift d SEMI JOIN latest USING (site, switch, run)
+WHERE d.against = 'golden';
+
+-- What changed on switches between neighbouring runs, newest first.
+CREATE VIEW config_changes AS
+SELECT * FROM config_drift SEMI JOIN concluded_runs USING (site, run)
+WHERE against = 'previous'
+ORDER BY produced_at DESC, switch, path;
+
+-- Counter growth between neighbouring runs. A counter that went back was reset (reboot, port bounce): its growth is
+-- unknown, hence null, as is that of a counter that either run could not read.
+CREATE MACRO growth(before, after) AS CASE WHEN after >= before THEN after - before END;
+
+CREATE VIEW link_counter_deltas AS
+SELECT site, node, nic, port, run, produced_at, origin,
+       lag(run) OVER s AS previous_run,
+       lag(produced_at) OVER s AS previous_at,
+       date_diff('second', lag(produced_at) OVER s, produced_at) AS seconds,
+       growth(lag(tx_packets) OVER s, tx_packets) AS tx_packets,
+       growth(lag(rx_packets) OVER s, rx_packets) AS rx_packets,
+       growth(lag(symbol_errors) OVER s, symbol_errors) AS symbol_errors,
+       growth(lag(link_downed) OVER s, link_downed) AS link_downed,
+       growth(lag(link_error_recovery) OVER s, link_error_recovery) AS link_error_recovery,
+       growth(lag(port_rcv_errors) OVER s, port_rcv_errors) AS port_rcv_errors,
+       growth(lag(port_xmit_discards) OVER s, port_xmit_discards) AS port_xmit_discards,
+       growth(lag(carrier_changes) OVER s, carrier_changes) AS carrier_changes,
+       growth(lag(port_rcv_errors) OVER s, port_rcv_errors)
+           / nullif(growth(lag(rx_packets) OVER s, rx_packets), 0) AS rx_error_ratio,
+       coalesce(lag(rx_packets) OVER s > rx_packets OR lag(tx_packets) OVER s > tx_packets, false) AS was_reset
+FROM links SEMI JOIN concluded_runs USING (site, run)
+WINDOW s AS (PARTITION BY site, nic, port ORDER BY produced_at, run)
+QUALIFY previous_run IS NOT NULL;
+
+CREATE VIEW switch_port_counter_deltas AS
+SELECT site, switch, port, run, produced_at, origin,
+       lag(run) OVER s AS previous_run,
+       lag(produced_at) OVER s AS previous_at,
+       date_diff('second', lag(produced_at) OVER s, produced_at) AS seconds,
+       growth(lag(rx_packets) OVER s, rx_packets) AS rx_packets,
+       growth(lag(tx_packets) OVER s, tx_packets) AS tx_packets,
+       growth(lag(rx_errors) OVER s, rx_errors) AS rx_errors,
+       growth(lag(tx_errors) OVER s, tx_errors) AS tx_errors,
+       growth(lag(rx_discards) OVER s, rx_discards) AS rx_discards,
+       growth(lag(tx_discards) OVER s, tx_discards) AS tx_discards,
+       growth(lag(rx_pause_frames) OVER s, rx_pause_frames) AS rx_pause_frames,
+       growth(lag(tx_pause_frames) OVER s, tx_pause_frames) AS tx_pause_frames,
+       growth(lag(carrier_transitions) OVER s, carrier_transitions) AS carrier_transitions,
+       growth(lag(rx_errors) OVER s, rx_errors)
+           / nullif(growth(lag(rx_packets) OVER s, rx_packets), 0) AS rx_error_ratio,
+       coalesce(lag(rx_packets) OVER s > rx_packets OR lag(tx_packets) OVER s > tx_packets, false) AS was_reset
+FROM switch_ports SEMI JOIN concluded_runs USING (site, run)
+WINDOW s AS (PARTITION BY site, switch, port ORDER BY produced_at, run)
+QUALIFY previous_run IS NOT NULL;
+
+-- Every number in one long shape. `launch` is 0 where a run measures once; `comparability` must be equal for two
+-- values to be compared. What was not measured has no row.
+CREATE VIEW measurements AS
+WITH link_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'driver_firmware' AS "check", 'links' AS source,
+               CASE WHEN port = 1 THEN nic ELSE nic || '/' || port END AS unit, 'nic' AS unit_kind,
+               'link_layer=' || coalesce(link_layer, '?') AS comparability,
+               rate_gbps,
+               CAST(active_mtu_bytes AS DOUBLE) AS active_mtu_bytes,
+               CAST(netdev_mtu_bytes AS DOUBLE) AS netdev_mtu_bytes,
+               CAST(symbol_errors AS DOUBLE) AS symbol_errors,
+               CAST(link_downed AS DOUBLE) AS link_downed,
+               CAST(link_error_recovery AS DOUBLE) AS link_error_recovery,
+               CAST(port_rcv_errors AS DOUBLE) AS port_rcv_errors,
+               CAST(port_xmit_discards AS DOUBLE) AS port_xmit_discards,
+               CAST(tx_packets AS DOUBLE) AS tx_packets,
+               CAST(rx_packets AS DOUBLE) AS rx_packets,
+               CAST(carrier_changes AS DOUBLE) AS carrier_changes
+        FROM links SEMI JOIN concluded_runs USING (site, run)
+    )
+    ON rate_gbps, active_mtu_bytes, netdev_mtu_bytes, symbol_errors, link_downed, link_error_recovery,
+       port_rcv_errors, port_xmit_discards, tx_packets, rx_packets, carrier_changes
+    INTO NAME metric VALUE value
+),
+port_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'switch_config' AS "check", 'switch_ports' AS source,
+               switch || '/' || port AS unit, 'port' AS unit_kind, '' AS comparability,
+               speed_gbps,
+               CAST(mtu_bytes AS DOUBLE) AS mtu_bytes,
+               CAST(rx_packets AS DOUBLE) AS rx_packets,
+               CAST(tx_packets AS DOUBLE) AS tx_packets,
+               CAST(rx_errors AS DOUBLE) AS rx_errors,
+               CAST(tx_errors AS DOUBLE) AS tx_errors,
+               CAST(rx_discards AS DOUBLE) AS rx_discards,
+               CAST(tx_discards AS DOUBLE) AS tx_discards,
+               CAST(rx_pause_frames AS DOUBLE) AS rx_pause_frames,
+               CAST(tx_pause_frames AS DOUBLE) AS tx_pause_frames,
+               CAST(carrier_transitions AS DOUBLE) AS carrier_transitions
+        FROM switch_ports SEMI JOIN concluded_runs USING (site, run)
+    )
+    ON speed_gbps, mtu_bytes, rx_packets, tx_packets, rx_errors, tx_errors, rx_discards, tx_discards,
+       rx_pause_frames, tx_pause_frames, carrier_transitions
+    INTO NAME metric VALUE value
+)
+SELECT m.site, m.week, m.run, m.produced_at, 0 AS launch, m."check", m.unit, m.unit_kind, m.metric, m.value,
+       c.unit AS unit_of_measure, m.comparability, m.origin, m.evidence
+FROM (SELECT * FROM link_values UNION ALL SELECT * FROM port_values) m
+JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric;
+
+-- How each data-quality expectation fared over runs.
+CREATE VIEW quality_trend AS
+SELECT site, suite, expectation, subject,
+       arg_max(severity, produced_at) AS severity,
+       arg_max(success, produced_at) AS success,
+       nullif(arg_max(coalesce(observed, ''), produced_at), '') AS observed,
+       count(*) AS runs,
+       count(*) FILTER (WHERE NOT success) AS runs_failed,
+       max(produced_at) FILTER (WHERE NOT success) AS last_failed_at,
+       max(produced_at) AS produced_at
+FROM quality_results
+GROUP BY ALL;

@@ -1,0 +1,34 @@
+"""What many tests share: one real embedded object store per session, a fresh bucket per test."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fabric_health.datasets import embedded
+from fabric_health.datasets.store import ObjectStore
+
+
+@pytest.fixture(scope="session")
+def s3_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home directory whose embedded object store runs; stopped at the end of the session."""
+    home = tmp_path_factory.mktemp("s3-home")
+    embedded.start(home)
+    try:
+        yield home
+    finally:
+        embedded.stop(home)
+
+
+@pytest.fixture
+def store(s3_home: Path) -> ObjectStore:
+    """An object store with a bucket of its own, as the user that may do everything in it."""
+    operator = embedded.operator(s3_home)
+    bucket = f"test-{uuid.uuid4().hex[:12]}"
+    made = ObjectStore.connect(dataclasses.replace(operator, extra={**operator.extra, "bucket": bucket}), retry_s=20)
+    made.ensure_bucket()
+    return made
