@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fabric_health.checks.driver_firmware.commands import commands
 from fabric_health.lab import nodes
 from fabric_health.lab.answer import Answer
 from fabric_health.lab.state import Fault, LabState
@@ -245,6 +246,35 @@ def test_counters_grow_and_stand_still_while_the_link_is_down(site: Site) -> Non
     assert 0 < packets(now=NOW) < packets(now=later)
     down = ("nic-down", f"{name(site)}/mlx5_0", None)
     assert packets(down, now=NOW) == packets(down, now=later) < packets(now=NOW)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("driver-version", "gpu-007", "570.148.08"),
+        ("nic-firmware", "gpu-007/mlx5_3", "28.39.1002"),
+        ("pcie-degraded", "gpu-007/gpu2", "8"),
+        ("nic-down", "gpu-007/mlx5_1", None),
+        ("link-flap", "gpu-007/mlx5_1", "7"),
+        ("remap-pending", "gpu-007/gpu2", None),
+        ("xid", "gpu-007/gpu2", "79"),
+    ],
+)
+def test_a_fault_changes_no_other_node(site: Site, fault: tuple[str, str, str | None]) -> None:
+    for node in site.nodes:
+        argvs = [c.argv for c in commands(node, site)]
+        before = [nodes.answer(node, site, state(), a, NOW) for a in argvs]
+        after = [nodes.answer(node, site, state(fault), a, NOW) for a in argvs]
+        assert (before == after) == (node.name != "gpu-007")
+
+
+def test_every_command_of_the_audit_is_answered(site: Site, infiniband: Site) -> None:
+    for place in (site, infiniband):
+        for command in commands(place.nodes[0], place):
+            answer = nodes.answer(place.nodes[0], place, state(), command.argv, NOW)
+            if not command.optional:
+                assert answer.exit_code == 0, command
+                assert answer.stdout, command
 
 
 def test_unknown_programs_files_and_arguments(site: Site) -> None:

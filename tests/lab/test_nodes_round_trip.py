@@ -1,0 +1,212 @@
+"""The audit reads the lab's nodes: a healthy node gives the facts of its site file and no finding, a fault its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from fabric_health.checks.check import Context, RowSet
+from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE
+from fabric_health.checks.driver_firmware.tables import KernelEvent, Link
+from fabric_health.datasets.contracts import Row
+from fabric_health.datasets.tables import Fact, FactState, Finding
+from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
+from fabric_health.lab.nodes import answer
+from fabric_health.lab.state import Fault, LabState
+from fabric_health.site import Node, Site, load_site
+
+UP = datetime(2026, 11, 30, 8, tzinfo=UTC)
+NOW = UP + timedelta(hours=5)
+SINCE = NOW - timedelta(hours=1)
+# What changes by itself between two looks at a healthy node.
+VOLATILE = {"temperature_c"}
+
+
+@pytest.fixture(scope="module")
+def site() -> Site:
+    return load_site(Path(__file__).parents[2] / "include/sites/lab.yaml")
+
+
+def look(node: Node, site: Site, state: LabState, now: datetime = NOW) -> list[Row]:
+    """Return the rows that the audit reads from one node's answers."""
+    results = []
+    for command in DRIVER_FIRMWARE.commands(node, site):
+        given = answer(node, site, state, command.argv, now)
+        status = CommandStatus.NOT_INSTALLED if given.exit_code == 127 else CommandStatus.EXITED
+        results.append(
+            CommandResult(command.name, command.argv, status, given.exit_code, given.stdout, given.stderr, now, now)
+        )
+    evidence = UnitEvidence(node.name, "node", "driver_firmware", ReachStatus.OK, "", now, now, tuple(results))
+    return DRIVER_FIRMWARE.parse(node, evidence, site)
+
+
+def fleet(site: Site, *faults: tuple[str, str, str | None], now: datetime = NOW) -> list[Row]:
+    """Return the rows of all nodes; those that no fault names are read once (test_nodes proves them unchanged)."""
+    state = LabState(UP, tuple(Fault(kind, unit, value, SINCE) for kind, unit, value in faults))
+    cabled = {n.name: {f"{c.switch}/{c.port}" for c in site.cables if c.peer == n.name} for n in site.nodes}
+    rows: list[Row] = []
+    for node in site.nodes:
+        if any(f.unit.partition("/")[0] == node.name or f.unit in cabled[node.name] for f in state.faults):
+            rows += look(node, site, state, now)
+        else:
+            rows += _read_once(site.path, node.name, now)
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, node: str, now: datetime) -> tuple[Row, ...]:
+    site = load_site(path)
+    unit = site.unit(node)
+    assert isinstance(unit, Node)
+    return tuple(look(unit, site, LabState(UP), now))
+
+
+def judge(site: Site, rows: list[Row], previous: list[Row] | None = None) -> list[Finding]:
+    reach = {n.name: StoredEvidence(n.name, "", "", ReachStatus.OK) for n in site.nodes}
+    before = {n.name: NOW - timedelta(hours=3) for n in site.nodes} if previous else {}
+    context = Context(site, "r2", NOW, site.nodes, reach, RowSet.gather(previous or []), before)
+    return DRIVER_FIRMWARE.judge(RowSet.gather(rows), context)
+
+
+def facts(rows: list[Row]) -> dict[tuple[str, str], str | None]:
+    return {
+        (r.unit, r.attribute): r.value if r.state == FactState.VALUE else f"{r.state}: {r.detail}"
+        for r in rows
+        if isinstance(r, Fact) and r.attribute not in VOLATILE
+    }
+
+
+def changed(site: Site, healthy: list[Row], *faults: tuple[str, str, str | None]) -> dict[tuple[str, str], str | None]:
+    """Return the facts that the faults changed, with their new values."""
+    before, after = facts(healthy), facts(fleet(site, *faults))
+    assert before.keys() == after.keys()
+    return {key: value for key, value in after.items() if before[key] != value}
+
+
+@pytest.fixture(scope="module")
+def healthy(site: Site) -> list[Row]:
+    return fleet(site)
+
+
+def test_a_healthy_node_shows_what_its_site_file_says(site: Site, healthy: list[Row]) -> None:
+    node = site.nodes[0]
+    sku = node.sku
+    found = facts(healthy)
+    assert found[node.name, "driver_version"] == sku.expected["driver_version"]
+    for attribute in ("kernel_module_version", "fabric_manager_version"):
+        assert found[node.name, attribute] == sku.expected["driver_version"]
+    for attribute in ("kernel_release", "ofed_version", "bios_version"):
+        assert found[node.name, attribute] == sku.expected[attribute]
+    assert found[node.name, "gpu_count"] == found[node.name, "pci_gpu_count"] == str(sku.gpus)
+    assert found[node.name, "nic_count"] == str(len(sku.nics))
+    assert found[node.name, "iommu_mode"] == sku.iommu
+    assert found[node.name, "acs_state"] == sku.acs
+    assert found[node.name, "nvidia_peermem"] == "loaded"
+    for index in range(sku.gpus):
+        gpu = node.gpu_unit(index)
+        assert found[gpu, "gpu_model"] == sku.gpu_model
+        assert found[gpu, "nvlinks_active"] == str(sku.nvlinks_per_gpu)
+        assert found[gpu, "pcie_width"] == found[gpu, "pcie_width_max"] == str(sku.pcie_width)
+        assert str(found[gpu, "recovery_action"]).lower() == "none"
+        assert found[gpu, "throttle_reasons"] == "none"
+    for nic in sku.nics:
+        unit = node.nic_unit(nic.name)
+        assert nic.psid is not None
+        assert found[unit, "fw_version"] == sku.nic_firmware[nic.psid]
+        assert found[unit, "psid"] == nic.psid
+        assert found[unit, "pcie_width"] == str(sku.pcie_width)
+    assert not [key for key, value in found.items() if str(value).startswith("error")]
+
+
+def test_links_of_a_healthy_node(site: Site, healthy: list[Row]) -> None:
+    links = [r for r in healthy if isinstance(r, Link)]
+    assert len(links) == sum(len(n.sku.nics) for n in site.nodes)
+    for link in links:
+        sku = site.nodes[0].sku
+        assert (link.state, link.phys_state, link.link_layer) == ("ACTIVE", "LINK_UP", sku.link_layer)
+        assert (link.rate_gbps, link.active_mtu_bytes) == (sku.nic_rate_gbps, 4096)
+        assert link.netdev_mtu_bytes == sku.netdev_mtu_bytes
+        assert link.switch_port is not None
+        assert link.carrier_changes == 1
+
+
+def test_a_healthy_lab_has_no_finding(site: Site, healthy: list[Row]) -> None:
+    assert judge(site, healthy) == []
+    later = fleet(site, now=NOW + timedelta(hours=2))
+    assert judge(site, later, healthy) == []
+
+
+def test_each_fault_changes_its_own_facts(site: Site, healthy: list[Row]) -> None:
+    node = site.nodes[6].name
+    assert changed(site, healthy, ("nic-firmware", f"{node}/mlx5_3", "28.39.1002")) == {
+        (f"{node}/mlx5_3", "fw_version"): "28.39.1002"
+    }
+    assert changed(site, healthy, ("pcie-degraded", f"{node}/gpu2", "8")) == {(f"{node}/gpu2", "pcie_width"): "8"}
+    assert changed(site, healthy, ("remap-pending", f"{node}/gpu2", None)) == {
+        (f"{node}/gpu2", "remap_pending"): "yes",
+        (f"{node}/gpu2", "remapped_rows_uncorrectable"): "1",
+        (f"{node}/gpu2", "ecc_dram_uncorrectable"): "1",
+    }
+    stack = {(node, a): "570.148.08" for a in ("driver_version", "kernel_module_version", "fabric_manager_version")}
+    stack |= {(f"{node}/gpu{i}", "gsp_firmware_version"): "570.148.08" for i in range(8)}
+    assert changed(site, healthy, ("driver-version", node, "570.148.08")) == stack | {
+        (node, "cuda_driver_version"): "12.8"
+    }
+    for kind, unit in (("nic-down", f"{node}/mlx5_1"), ("link-flap", f"{node}/mlx5_1"), ("xid", f"{node}/gpu2")):
+        assert changed(site, healthy, (kind, unit, None)) == {}
+
+
+def test_link_and_event_faults_change_their_own_rows(site: Site, healthy: list[Row]) -> None:
+    node = site.nodes[11]
+    nic = node.nic_unit("mlx5_6")
+    rows = fleet(
+        site, ("nic-down", nic, None), ("xid", f"{node.name}/gpu1", "79"), ("link-flap", f"{node.name}/mlx5_0", "7")
+    )
+    down = [r for r in rows if isinstance(r, Link) and r.state != "ACTIVE"]
+    assert [(r.nic, r.state, r.phys_state) for r in down] == [(nic, "DOWN", "DISABLED")]
+    events = [(r.unit, r.kind, r.code) for r in rows if isinstance(r, KernelEvent)]
+    assert sorted(set(events), key=str) == sorted(
+        {(f"{node.name}/gpu1", "xid", 79), (nic, "lost_carrier", None), (f"{node.name}/mlx5_0", "lost_carrier", None)},
+        key=str,
+    )
+    assert events.count((f"{node.name}/mlx5_0", "lost_carrier", None)) == 7
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "value"),
+    [
+        ("driver-version", "", "570.148.08"),
+        ("nic-firmware", "/mlx5_3", "28.39.1002"),
+        ("pcie-degraded", "/gpu2", "8"),
+        ("nic-down", "/mlx5_6", None),
+        ("link-flap", "/mlx5_6", "7"),
+        ("remap-pending", "/gpu2", None),
+        ("xid", "/gpu2", "79"),
+    ],
+)
+@pytest.mark.parametrize("with_history", [False, True])
+def test_each_fault_is_found_on_its_unit_and_nothing_else(
+    site: Site, healthy: list[Row], kind: str, part: str, value: str | None, with_history: bool
+) -> None:
+    unit = site.nodes[6].name + part
+    found = judge(site, fleet(site, (kind, unit, value)), healthy if with_history else None)
+    assert found
+    assert {f.unit for f in found} == {unit}
+    # A second view of the same trouble (the counters of a flapping link) must say what explains it.
+    assert len([f for f in found if f.explained_by is None]) == 1, [f.summary for f in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "rule"), [("port-down", None, "link_up"), ("port-speed", "200", "link_rate")]
+)
+def test_what_a_switch_port_does_to_its_nic(
+    site: Site, healthy: list[Row], kind: str, value: str | None, rule: str
+) -> None:
+    node = site.nodes[3]
+    cable = site.cable_of_nic(node.name, "mlx5_2")
+    assert cable is not None
+    found = judge(site, fleet(site, (kind, f"{cable.switch}/{cable.port}", value)), healthy)
+    assert [(f.rule, f.unit) for f in found if f.explained_by is None] == [(rule, node.nic_unit("mlx5_2"))]
