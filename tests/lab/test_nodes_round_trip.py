@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from fabric_health.datasets.tables import Fact, FactState, Finding
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
 from fabric_health.lab.nodes import answer
 from fabric_health.lab.state import Fault, LabState
-from fabric_health.site import Node, Site, load_site
+from fabric_health.site import Nic, Node, Site, load_site
 
 UP = datetime(2026, 11, 30, 8, tzinfo=UTC)
 NOW = UP + timedelta(hours=5)
@@ -210,3 +211,56 @@ def test_what_a_switch_port_does_to_its_nic(
     assert cable is not None
     found = judge(site, fleet(site, (kind, f"{cable.switch}/{cable.port}", value)), healthy)
     assert [(f.rule, f.unit) for f in found if f.explained_by is None] == [(rule, node.nic_unit("mlx5_2"))]
+
+
+def _variant(site: Site, **changes: object) -> Site:
+    """Return a site of four nodes whose SKU has ``changes``."""
+    nodes = tuple(replace(n, sku=n.sku.model_copy(update=changes)) for n in site.nodes[:4])
+    return replace(site, nodes=nodes, _by_name={})
+
+
+def _every_row(site: Site) -> list[Row]:
+    return [row for node in site.nodes for row in look(node, site, LabState(UP))]
+
+
+def test_infiniband_nodes_with_and_without_network_devices(site: Site) -> None:
+    for with_netdev in (False, True):
+        nics = tuple(
+            Nic(name=n.name, rail=n.rail, pci=n.pci, psid=n.psid, netdev=f"ib{n.rail}" if with_netdev else None)
+            for n in site.nodes[0].sku.nics
+        )
+        variant = _variant(site, link_layer="InfiniBand", nics=nics, netdev_mtu_bytes=None)
+        rows = _every_row(variant)
+        links = [r for r in rows if isinstance(r, Link)]
+        assert {(r.link_layer, r.state, r.rate_gbps, r.active_mtu_bytes) for r in links} == {
+            ("InfiniBand", "ACTIVE", 400.0, 4096)
+        }
+        assert judge(variant, rows) == []
+
+
+def test_every_pinned_value_is_what_the_nodes_show(site: Site) -> None:
+    pins = {
+        "driver_version": "590.48.01",
+        "cuda_driver_version": "13.1",
+        "kernel_module_flavor": "proprietary",
+        "vbios_version": "96.00.BC.00.01",
+        "kernel_release": "5.14.0-503.14.1.el9_5.x86_64",
+        "os_release": "Rocky Linux 9.5 (Blue Onyx)",
+        "bios_version": "1.7.1",
+        "ofed_version": "OFED-internal-25.10-1.7.1",
+        "doca_version": "3.2.0-125000",
+        "part_number": "MCX75510AAS-NEAT",
+        "drive_model": "KIOXIA KCD8XPUG3T84",
+        "firmware_version": "0104",
+        "max_sm_clock_mhz": "1980",
+        "power_limit_w": "650",
+        "offload:large-receive-offload": "on",
+    }
+    variant = _variant(
+        site, gpu_model="NVIDIA H200", nic_firmware={"MT_0000000838": "28.47.1026"}, iommu="off", expected=pins
+    )
+    rows = _every_row(variant)
+    assert judge(variant, rows) == []
+    shown = {(r.attribute, r.value) for r in rows if isinstance(r, Fact)}
+    assert pins.items() <= shown
+    assert ("iommu_mode", "off") in shown
