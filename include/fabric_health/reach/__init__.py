@@ -4,7 +4,7 @@
 rubbish yields evidence that says exactly that and delays nobody else.
 """
 
-from fabric_health.reach.collect import collect, collect_async
+from fabric_health.reach.collection import collect, collect_async
 from fabric_health.reach.request import UnitRequest
 
 __all__ = ["UnitRequest", "collect", "collect_async"]

@@ -88,7 +88,8 @@ def ssh_settings(connection: Connection, profile: ReachProfile) -> SshSettings:
         known_hosts=known_hosts,
         connect_timeout=timeout_s,
         login_timeout=timeout_s,
-        keepalive_interval=min(KEEPALIVE_S, max(1.0, profile.unit_timeout_s / 4)),
+        # A peer that vanished is noticed after (misses + 1) intervals, within the unit's own time.
+        keepalive_interval=min(KEEPALIVE_S, max(1.0, profile.unit_timeout_s / 6)),
         keepalive_count_max=KEEPALIVE_MISSES,
         gss_auth=False,
         gss_kex=False,

@@ -13,7 +13,7 @@ from fabric_health.connections import ConnectionSource
 from fabric_health.errors import ConnectionSettingError
 from fabric_health.evidence import ReachStatus, UnitEvidence
 from fabric_health.reach.request import UnitRequest
-from fabric_health.reach.slots import Slots
+from fabric_health.reach.slots import QUIET_S, Slots
 from fabric_health.reach.transcript import Transcript, UnitFaultError
 from fabric_health.site import ReachProfile
 
@@ -77,7 +77,7 @@ async def _profiles(
     out: dict[ReachProfile, _Profile] = {}
     for profile in distinct:
         ask = _ask_here if profile.kind == "local" else await _ask_ssh(profile, connections, stack)
-        out[profile] = _Profile(ask, Slots(profile.concurrency, quiet))
+        out[profile] = _Profile(ask, Slots(profile.concurrency, quiet, QUIET_S))
     return out
 
 

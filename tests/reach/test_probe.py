@@ -1,0 +1,173 @@
+"""The probe against real commands on this machine, run exactly as it is run on a node."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabric_health.evidence import Command
+from fabric_health.reach import probe
+from fabric_health.reach.frames import read_script, script
+
+NONCE = "0123456789abcdef"
+STANDARD_LIBRARY = {"contextlib", "json", "os", "select", "signal", "subprocess", "sys", "time"}
+
+
+def run(*commands: Command, deadline_s: float = 20.0) -> tuple[list[dict], subprocess.CompletedProcess[bytes]]:
+    done = subprocess.run(
+        [sys.executable, "-I", "-"], input=script(commands, deadline_s, NONCE), capture_output=True, timeout=60
+    )
+    lines = [line.split(b" ", 3) for line in done.stdout.splitlines()]
+    assert all(line[:2] == [b"FH1", NONCE.encode()] for line in lines)
+    assert [line[2] for line in lines] == [b"begin", *[b"result"] * len(commands), b"end"]
+    return [json.loads(line[3]) for line in lines[1:-1]], done
+
+
+def test_is_python_3_6_and_standard_library_only() -> None:
+    tree = ast.parse(Path(probe.__file__).read_text(), feature_version=(3, 6))
+    imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    assert imported == STANDARD_LIBRARY
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)], "`from __future__` came with 3.7"
+    # Annotations are evaluated on 3.6, where dict[str, str] and `int | None` do not exist: they must be strings.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            annotations = [a.annotation for a in node.args.args if a.annotation] + [node.returns]
+            assert not [a for a in annotations if isinstance(a, ast.Subscript | ast.BinOp)]
+
+
+def test_returns_code_output_and_offsets() -> None:
+    results, done = run(
+        Command("ok", ("echo", "two words", "$HOME;`id`")),
+        Command("fails", ("sh", "-c", "echo out; echo err >&2; exit 7")),
+        Command("killed", ("sh", "-c", "kill -9 $$")),
+    )
+    assert done.returncode == 0
+    assert (results[0]["code"], results[0]["out"]) == (0, "two words $HOME;`id`\n")
+    assert (results[1]["code"], results[1]["out"], results[1]["err"]) == (7, "out\n", "err\n")
+    assert results[2]["code"] == -signal.SIGKILL
+    assert 0 <= results[0]["t0"] <= results[0]["t1"] <= results[1]["t0"]
+
+
+def test_a_missing_program_is_not_installed_and_a_bad_one_is_not_hidden(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    results, _ = run(Command("missing", ("no-such-tool-here", "-q")), Command("plain", (str(plain),)))
+    assert (results[0]["status"], results[0]["code"]) == ("not_installed", 127)
+    assert (results[1]["status"], results[1]["code"]) == ("exited", 126)
+
+
+def test_commands_see_the_c_locale_no_input_and_nothing_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_TOKEN", "canary")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    results, _ = run(Command("env", ("env",)), Command("stdin", ("cat",)))
+    assert "LC_ALL=C\n" in results[0]["out"]
+    assert "canary" not in results[0]["out"]
+    assert "/usr/sbin" in results[0]["out"]
+    assert (results[1]["code"], results[1]["out"]) == (0, "")
+
+
+def test_a_command_that_ignores_term_is_killed_with_its_children(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    stubborn = f"trap '' TERM; sh -c 'trap \"\" TERM; echo $$ > {pid_file}; while :; do sleep 1; done' & wait; wait"
+    began = time.monotonic()
+    results, _ = run(Command("stubborn", ("sh", "-c", stubborn), 0.5), Command("next", ("echo", "still here")))
+    assert results[0]["status"] == "timeout"
+    assert results[0]["code"] is None
+    assert results[1]["out"] == "still here\n"
+    assert time.monotonic() - began < 5
+    assert not alive(int(pid_file.read_text()))
+
+
+def test_a_flood_is_cut_at_the_bound_and_stopped() -> None:
+    results, _ = run(Command("yes", ("yes",), 10, 1000), Command("err", ("sh", "-c", "yes >&2"), 10, 1000))
+    assert [(r["status"], len(r["out"]), len(r["err"])) for r in results] == [
+        ("truncated", 1000, 0),
+        ("truncated", 0, 1000),
+    ]
+
+
+def test_one_line_of_fifty_megabytes_is_bounded() -> None:
+    line = "import sys; sys.stdout.write('x' * 50_000_000)"
+    results, done = run(Command("long", (sys.executable, "-c", line), 30, 100_000))
+    assert results[0]["status"] == "truncated"
+    assert len(done.stdout) < 200_000
+
+
+def test_undecodable_bytes_and_control_characters_survive_as_text() -> None:
+    results, done = run(Command("bytes", ("printf", r"\377\033[31m<b>\000\nend")))
+    assert results[0]["out"] == "\\xff\x1b[31m<b>\x00\nend"
+    assert done.stdout.isascii()
+
+
+def test_a_child_that_keeps_the_pipe_does_not_hold_up_the_rest() -> None:
+    began = time.monotonic()
+    results, _ = run(Command("daemon", ("sh", "-c", "sleep 60 & echo started")))
+    assert (results[0]["status"], results[0]["out"]) == ("exited", "started\n")
+    assert time.monotonic() - began < 5
+
+
+def test_the_deadline_leaves_the_rest_not_run() -> None:
+    results, _ = run(
+        Command("slow", ("sleep", "30")), Command("second", ("echo",)), Command("third", ("echo",)), deadline_s=0.6
+    )
+    assert [r["status"] for r in results] == ["timeout", "not_run", "not_run"]
+
+
+def test_ends_with_its_command_when_nobody_reads_any_more(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    command = Command("long", ("sh", "-c", f"echo $$ > {pid_file}; exec sleep 60"), 60)
+    process = subprocess.Popen([sys.executable, "-I", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(script((command,), 60, NONCE))
+    process.stdin.close()
+    process.stdout.readline()
+    wait_for(lambda: pid_file.exists() and bool(pid_file.read_text().strip()))
+    process.stdout.close()
+    assert process.wait(10) == 1
+    wait_for(lambda: not alive(int(pid_file.read_text())))
+
+
+def test_term_kills_the_running_command_too(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    command = Command("long", ("sh", "-c", f"echo $$ > {pid_file}; exec sleep 60"), 60)
+    process = subprocess.Popen([sys.executable, "-I", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+    process.stdin.write(script((command,), 60, NONCE))
+    process.stdin.close()
+    wait_for(lambda: pid_file.exists() and bool(pid_file.read_text().strip()))
+    process.terminate()
+    assert process.wait(10) == 128 + signal.SIGTERM
+    wait_for(lambda: not alive(int(pid_file.read_text())))
+
+
+def test_a_script_can_be_read_back_whatever_its_arguments_hold() -> None:
+    argv = ('quote " and \\', "line\nbreak", "smørrebrød \U0001f600", "')))")
+    request = read_script(script((Command("odd", argv, max_bytes=5),), 3, NONCE))
+    assert request is not None
+    assert (request.nonce, request.commands, request.max_bytes) == (NONCE, (argv,), (5,))
+    assert read_script(b"print('something else')\n") is None
+    assert read_script(b'\nsys.exit(main("[]"))\n') is None
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(true, limit_s: float = 5.0) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
