@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabric_health.checks.switch_config.commands import SOURCES
@@ -34,11 +34,50 @@ def neighbor_findings(mismatches: Sequence[Mismatch], plan: Plan, site: Site) ->
     On a cable between switches the end that the plan names as its peer is explained by the other end.
     """
     by_unit = {m.unit: _neighbor_finding(m, plan, _swapped(m, mismatches, plan)) for m in mismatches}
-    for cable in site.cables:
-        near, far = f"{cable.switch}/{cable.port}", f"{cable.peer}/{cable.peer_port}"
-        if cable.peer_kind == "switch" and near in by_unit and far in by_unit:
+    for near, far in _switch_cables(site):
+        if near in by_unit and far in by_unit:
             by_unit[far] = replace(by_unit[far], explained_by=by_unit[near].finding)
     return list(by_unit.values())
+
+
+def explain_far_links(findings: Sequence[Finding], site: Site) -> list[Finding]:
+    """Let one end of a dead switch-to-switch cable explain the other: a shut port takes its peer's link down too."""
+    down = {f.unit: f for f in findings if f.rule in ("port_admin_up", "port_up")}
+    causes: dict[str, str] = {}
+    for near, far in _switch_cables(site):
+        if near in down and far in down:
+            if down[near].rule == "port_up" and down[far].rule == "port_admin_up":
+                near, far = far, near
+            if down[far].rule == "port_up":
+                causes[down[far].finding] = down[near].finding
+    return _explained(findings, causes)
+
+
+def explain_far_speeds(findings: Sequence[Finding], with_line: frozenset[str], site: Site) -> list[Finding]:
+    """Let one end of a switch-to-switch cable that runs at a wrong speed explain the other, which had to follow.
+
+    ``with_line`` holds the findings whose config line is known to have changed: that end is the cause.
+    """
+    slow = {f.unit: f for f in findings if f.rule == "port_speed"}
+    causes: dict[str, str] = {}
+    for near, far in _switch_cables(site):
+        if near in slow and far in slow and slow[near].actual == slow[far].actual:
+            if slow[far].finding in with_line and slow[near].finding not in with_line:
+                near, far = far, near
+            if slow[far].finding not in with_line:
+                causes[slow[far].finding] = slow[near].finding
+    return _explained(findings, causes)
+
+
+def _switch_cables(site: Site) -> Iterator[tuple[str, str]]:
+    """Yield both ends of every cable between switches as port units, the plan's own side first."""
+    for cable in site.cables:
+        if cable.peer_kind == "switch":
+            yield f"{cable.switch}/{cable.port}", f"{cable.peer}/{cable.peer_port}"
+
+
+def _explained(findings: Sequence[Finding], causes: Mapping[str, str]) -> list[Finding]:
+    return [replace(f, explained_by=causes[f.finding]) if f.finding in causes else f for f in findings]
 
 
 def _swapped(mismatch: Mismatch, others: Sequence[Mismatch], plan: Plan) -> Mismatch | None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from fabric_health.checks.check import Context, RowSet
+from fabric_health.checks.switch_config.cabling_rules import explain_far_speeds
 from fabric_health.checks.switch_config.derive import GOLDEN
 from fabric_health.checks.switch_config.drift_findings import drift_findings
 from fabric_health.checks.switch_config.port_rules import judged_switches, port_findings
@@ -43,6 +44,7 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
     causes: dict[tuple[str, str], Finding] = {(f.unit.split("/", 1)[0], f.metric): f for f in drifts}
     explained: dict[str, str] = {}
     ports = [_with_cause(f, lines, causes, explained) for f in port_findings(rows, context)]
+    ports = explain_far_speeds(ports, frozenset(explained.values()), context.site)
     return [*ports, *(replace(f, explained_by=explained.get(f.finding, f.explained_by)) for f in drifts)]
 
 
@@ -79,14 +81,16 @@ def _with_cause(
 
 
 def _line(row: ConfigDrift) -> str:
-    expected, actual = _short(row.expected or row.path), _short(row.actual or row.path)
+    # A JSON value says nothing without the name of its leaf; a CLI line names itself.
+    leaf = f"{row.path.rsplit('/', 1)[-1]} " if row.path.startswith("/") else ""
+    expected, actual = _short(row.expected), _short(row.actual)
     if row.change == "missing":
-        return f"config line gone: {expected}"
+        return f"config line gone: {leaf}{expected}"
     if row.change == "extra":
-        return f"config line added: {actual}"
-    return f"config line changed: {expected} -> {actual}"
+        return f"config line added: {leaf}{actual}"
+    return f"config line changed: {leaf}{expected} -> {actual}"
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
+def _short(text: str | None) -> str:
+    line = " ".join((text or "").split()) or "(empty)"
     return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 3] + "..."

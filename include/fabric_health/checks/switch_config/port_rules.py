@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fabric_health.checks.check import Context, RowSet
-from fabric_health.checks.switch_config.cabling_rules import Mismatch, both_ends_findings, neighbor_findings
+from fabric_health.checks.switch_config.cabling_rules import (
+    Mismatch,
+    both_ends_findings,
+    explain_far_links,
+    neighbor_findings,
+)
 from fabric_health.checks.switch_config.commands import SOURCES
 from fabric_health.checks.switch_config.neighbors import Plan
 from fabric_health.checks.switch_config.tables import PortWindow, SwitchPort
@@ -85,7 +90,7 @@ class _PortJudge:
         judged = {s.name for s in switches}
         self.out += neighbor_findings(self.mismatches, plan, self.context.site)
         self.out += both_ends_findings(ports, judged, self.context.site, self.out)
-        _explain_far_ends(self.out, self.context)
+        self.out = explain_far_links(self.out, self.context.site)
         for switch in switches:
             self.out += unread_findings(switch, self.rows, self.gaps, self.context)
         return self.out
@@ -248,17 +253,3 @@ def _set(priorities: str | None) -> str | None:
 
 def _on(value: bool | None) -> str | None:
     return None if value is None else ("on" if value else "off")
-
-
-def _explain_far_ends(findings: list[Finding], context: Context) -> None:
-    """Let one end of a switch-to-switch cable explain the other: a shut port takes its peer's link down too."""
-    down = {f.unit: (i, f) for i, f in enumerate(findings) if f.rule in ("port_admin_up", "port_up")}
-    for cable in context.site.cables:
-        near, far = f"{cable.switch}/{cable.port}", f"{cable.peer}/{cable.peer_port}"
-        if cable.peer_kind != "switch" or near not in down or far not in down:
-            continue
-        (near_at, near_f), (far_at, far_f) = down[near], down[far]
-        if far_f.rule == "port_admin_up" and near_f.rule == "port_up":
-            findings[near_at] = replace(near_f, explained_by=far_f.finding)
-        elif far_f.rule == "port_up":
-            findings[far_at] = replace(far_f, explained_by=near_f.finding)

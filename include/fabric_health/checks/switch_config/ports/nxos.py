@@ -176,10 +176,14 @@ def _ecn(ports: PortReadings, config: blocks.Block, lossless: frozenset[int]) ->
             if match and any(re.match(r"random-detect\b.*\becn$", c.line) for c in of_class.children):
                 queues.add(int(match[1]))
     default = _applied(config, "queuing output ") or ""
-    own = {
-        canonical_port("nxos", name): policy
+    # NX-OS prints no end mark: the last section may be cut off, and what would follow it is not there.
+    interfaces = {
+        canonical_port("nxos", name): block
         for name, block in config.below("interface ")
-        for policy, _ in block.below("service-policy type queuing output ")
+        if block is not config.children[-1]
     }
     for name, port in ports.ports.items():
-        port.ecn = (lossless or {3}) <= marking.get(own.get(name, default), set())
+        block = interfaces.get(name)
+        if block is not None:
+            own = next((policy for policy, _ in block.below("service-policy type queuing output ")), default)
+            port.ecn = (lossless or {3}) <= marking.get(own, set())

@@ -36,6 +36,8 @@ def parse_ports(answers: Answers, config: str | None, lossless: frozenset[int]) 
             port.fec = values.fec(row["FEC"])
             port.oper_up = _UP.get(row["Oper"].lower())
             port.admin_up = _UP.get(row["Admin"].lower())
+    if status is not None:
+        _cut_off(answers, ports, tree)
     ports.closed = status is not None
     _counters(answers, ports)
     _pause(answers, ports)
@@ -48,6 +50,15 @@ def parse_ports(answers: Answers, config: str | None, lossless: frozenset[int]) 
         for name, port in ports.ports.items():
             _from_config(name, port, tree, lossless)
     return ports
+
+
+def _cut_off(answers: Answers, ports: PortReadings, tree: dict[str, Any] | None) -> None:
+    """Keep configured ports that the table lacks as unknown: it was cut between two lines, they are not absent."""
+    listed = set(ports.ports)
+    configured = [name for name in mapping((tree or {}).get("PORT")) if canonical_port("sonic", name) == name]
+    lost = [name for name in configured if name not in listed and ports.of(name) is not None]
+    if lost:
+        answers.problem("interfaces", f"the table lacks {len(lost)} configured ports, from {lost[0]} on: cut off")
 
 
 def _tables(answers: Answers, command: str) -> list[Table]:
