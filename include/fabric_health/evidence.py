@@ -157,26 +157,37 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         "<redacted private key>",
     ),
     (re.compile(r"\$(1|2[abxy]?|5|6|8|9|y|nvsec)\$[^\s\"',;]+"), r"$\1$<redacted>"),
+    # Bounded repeats: a hostile line of millions of characters must cost linear time.
+    # Blanks, never line breaks: a keyword that ends its line must not take the next line with it. The lookahead and
+    # the possessive group keep the type, and make redacting twice the same as redacting once.
     (
         re.compile(
-            r"(?im)^(\s*[^\n]{0,200}?\b(?:password|secret|passphrase|community|auth-key|key-string|md5-key|"
+            r"(?i)(\b(?:password|secret|passphrase|(?<!send-)(?<!set )(?<!match )community|auth-key|key-string|md5-key|"
             r"pre-shared-key|localizedkey|authentication-key|radius-server key|tacacs-server key)"
-            r"(?:\s+(?:sha512|sha256|md5|encrypted|\d{1,2}))?\s+)(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
+            r"(?:[ \t]+(?:sha512|sha256|md5|encrypted|\d{1,2})(?=[ \t]))?+[ \t]+)"
+            r"(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
         ),
         r"\1<redacted>",
     ),
-    (re.compile(r"(?m)^(\s*key\s+\d\s+)\S+"), r"\1<redacted>"),
+    (re.compile(r"(?m)^([ \t]*key[ \t]+\d[ \t]+)(?!<redacted>)\S+"), r"\1<redacted>"),
+    (
+        re.compile(r"(?i)(\b(?:auth[ \t]+(?:md5|sha[\w-]*)|priv(?:[ \t]+(?:aes[\w-]*|des))?)[ \t]+)0x[0-9a-f]{8,}"),
+        r"\1<redacted>",
+    ),
+    # SNMP communities are the keys of their table.
+    (re.compile(r"\"[^\"\n]+\"(?=\s*:\s*\{\s*\"TYPE\"\s*:\s*\"R[OW]\")"), '"<redacted>"'),
+    (re.compile(r"(\"read(?:only|write)-community\"\s*:\s*\{\s*)\"[^\"\n]+\""), r'\1"<redacted>"'),
     (
         re.compile(
-            r"(?i)(\"?[\w.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
-            r"[\w.-]*\"?\s*[:=]\s*)(\"[^\"\n]+\"|'[^'\n]+'|(?!<redacted)[^\s,;&\"'{\[]+)"
+            r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
+            r"[\w.-]{0,64}\"?\s*[:=]\s*)(\"(?!\$\w{1,5}\$<redacted>\")[^\"\n]+\"|'[^'\n]+'|(?!<redacted)[^\s,;&\"'{\[]+)"
         ),
         r'\1"<redacted>"',
     ),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<redacted>"),
     (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>"),
-    (re.compile(r"(?i)(\w+://[^\s:/@]+:)[^\s@/]+(@)"), r"\1<redacted>\2"),
+    (re.compile(r"(?i)(\b\w{1,20}://[^\s:/@]{1,128}:)[^\s@/]{1,256}(@)"), r"\1<redacted>\2"),
 )
 
 

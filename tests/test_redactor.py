@@ -1,0 +1,48 @@
+"""Redaction takes secrets, keeps their type and everything else, twice as well as once, in linear time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fabric_health.evidence import Redactor
+
+CASES = [
+    ("username a secret sha512 $6$salt$hash", "username a secret sha512 $6$<redacted>"),
+    ("username a password 5 $5$AOK$zgT0 role x", "username a password 5 $5$<redacted> role x"),
+    ("neighbor 10.0.0.1 password 7 0822455D0A16", "neighbor 10.0.0.1 password 7 <redacted>"),
+    ("password 12345", "password <redacted>"),
+    ("snmp-server community s3cr3t ro", "snmp-server community <redacted> ro"),
+    ("neighbor 10.0.0.1 send-community extended", "neighbor 10.0.0.1 send-community extended"),
+    ("set community 65000:100", "set community 65000:100"),
+    (
+        "snmp-server user u r auth md5 0x4d8e3a2b1c5f priv 0x4d8e3a2b1c5f localizedkey\nntp server 10.0.0.10",
+        "snmp-server user u r auth md5 <redacted> priv <redacted> localizedkey\nntp server 10.0.0.10",
+    ),
+    ("key 7 0822455D", "key 7 <redacted>"),
+    ('"hashed-password": "$6$salt$hash"', '"hashed-password": "$6$<redacted>"'),
+    ('"passwd": "plain"', '"passwd": "<redacted>"'),
+    ('"SNMP_COMMUNITY": {"s3cr3t": {"TYPE": "RO"}}', '"SNMP_COMMUNITY": {"<redacted>": {"TYPE": "RO"}}'),
+    ('"readonly-community": {"s3cr3t": {}}', '"readonly-community": {"<redacted>": {}}'),
+    ("postgres://user:s3cr3t@host/db", "postgres://user:<redacted>@host/db"),
+]
+
+
+@pytest.mark.parametrize(("raw", "expected"), CASES)
+def test_takes_the_value_and_keeps_the_type(raw: str, expected: str) -> None:
+    assert Redactor().text(raw) == expected
+
+
+@pytest.mark.parametrize(("raw", "expected"), CASES)
+def test_redacting_twice_is_redacting_once(raw: str, expected: str) -> None:
+    assert Redactor().text(expected) == expected
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "\n", "password", "password ", "eyJ", "a://", "key 7 x\n", "-----BEGIN "])
+def test_hostile_text_costs_linear_time(unit: str) -> None:
+    text = unit * (300_000 // len(unit))
+    started = time.process_time()
+    Redactor().text(text)
+    # A quadratic pattern takes minutes here; a linear one well under a second on any machine.
+    assert time.process_time() - started < 5
