@@ -156,9 +156,12 @@ def _sonic(data: Any) -> tuple[Tree | None, str | None]:
     for table, entries in data.items():
         if table in _VOLATILE_TABLES:
             continue
-        out[table] = (
-            _sonic_table(table, entries, budget) if isinstance(entries, dict) else _sonic_leaf(table, entries, 0)
-        )
+        if not isinstance(entries, dict):
+            out[table] = _sonic_leaf(table, entries, 0)
+        elif is_secret_key(table):
+            out[table] = _secret_names(_sonic_table(table, entries, budget))
+        else:
+            out[table] = _sonic_table(table, entries, budget)
     return out, None
 
 

@@ -9,6 +9,7 @@ from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.switch_config.drift import Difference, drift
 from fabric_health.checks.switch_config.normalise import NormalisedConfig, normalise
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig
+from fabric_health.evidence import Redactor
 from fabric_health.site import Platform, Switch
 
 GOLDEN = "golden"
@@ -47,7 +48,8 @@ def golden_of(switch: Switch) -> NormalisedConfig | None:
 
 @lru_cache(maxsize=512)
 def _normalised_golden(platform: Platform, text: str) -> NormalisedConfig:
-    return normalise(platform, text, captured=False)
+    # Running configs come from redacted evidence: what redaction takes there must be taken here too.
+    return normalise(platform, Redactor().text(text), captured=False)
 
 
 def _unbroken(context: Context) -> dict[Key, datetime]:
