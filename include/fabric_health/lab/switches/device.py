@@ -14,6 +14,9 @@ from datetime import datetime, timedelta
 from fabric_health.lab.state import LabState
 from fabric_health.site import Switch
 
+# A fault that counts errors begins with those of two hours at once: a window of a week that holds only its first
+# minutes still has a ratio that is worth a finding.
+ERROR_BURST_S = 7_200
 SECONDS_BEFORE_LAB = 41 * 86_400  # how long a switch says it had been up when the lab came up
 
 
@@ -34,7 +37,8 @@ class Neighbor:
 class Port:
     """One port. ``speed_gbps`` is what the link runs at, ``set_speed_gbps`` what the configuration says.
 
-    ``mtu_line`` is the MTU in the configuration, None when the line is not there. Spare ports are not cabled.
+    ``mtu_line`` is the MTU in the configuration, None when the line is not there. ``pfc_until`` is when PFC frames
+    stopped, None while they are exchanged. Spare ports are not cabled.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Port:
     error_ratio: float
     errors_since: datetime | None
     down_since: datetime | None
+    pfc_until: datetime | None
     seed: int
 
 
@@ -139,11 +144,15 @@ def counters(port: Port, state: LabState, now: datetime) -> Counters:
         return Counters(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     end = min(now, port.down_since) if port.down_since else now
     seconds = max((end - state.up_since).total_seconds(), 0.0) + SECONDS_BEFORE_LAB
+    paused = seconds if port.pfc or port.pfc_until else 0.0
+    if port.pfc_until:
+        paused = max((min(end, port.pfc_until) - state.up_since).total_seconds(), 0.0) + SECONDS_BEFORE_LAB
     rx = int(seconds * port.packets_per_s)
     tx = int(seconds * port.packets_per_s * 0.98)
     errors = port.seed % 5
     if port.errors_since is not None:
-        errors += int(max((end - port.errors_since).total_seconds(), 0.0) * port.packets_per_s * port.error_ratio)
+        faulty = max((end - port.errors_since).total_seconds(), 0.0) + ERROR_BURST_S
+        errors += min(int(faulty * port.packets_per_s * port.error_ratio), rx)
     return Counters(
         rx_packets=rx,
         tx_packets=tx,
@@ -153,8 +162,8 @@ def counters(port: Port, state: LabState, now: datetime) -> Counters:
         tx_errors=0,
         rx_discards=port.seed % 3,
         tx_discards=port.seed % 7,
-        rx_pause=int(seconds * 0.004) if port.pfc else 0,
-        tx_pause=int(seconds * 0.003) if port.pfc else 0,
+        rx_pause=int(paused * 0.004),
+        tx_pause=int(paused * 0.003),
         ecn_marked=int(seconds * 0.05) if port.ecn else 0,
         transitions=1 + 2 * (port.seed % 3) + (1 if port.down_since else 0),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from itertools import pairwise
 
 from fabric_health.lab.faults import CATALOGUE
@@ -81,6 +82,10 @@ def _place(platform: Platform, name: str) -> int:
     return int("".join(re.findall(r"\d+", name)) or 0) % 1_000_000
 
 
+def _ordered(platform: Platform, ports: Iterable[str]) -> list[str]:
+    return sorted(ports, key=lambda p: (_place(platform, p), p))
+
+
 class _View:
     """The site's wiring under one set of faults."""
 
@@ -95,7 +100,7 @@ class _View:
     def device(self, switch: Switch) -> Device:
         name = switch.name
         cables = self._plan.cables[name]
-        names = sorted(cables, key=lambda p: (_place(switch.platform, p), p))
+        names = _ordered(switch.platform, cables)
         ports = [self._port(switch, port, i, cables[port]) for i, port in enumerate(names, start=1)]
         ports += [self._spare(switch, p, len(ports) + i) for i, p in enumerate(_spares(switch, names), start=1)]
         number = spread(f"{name}/asn", 0, 900)
@@ -114,10 +119,16 @@ class _View:
     def _swap(self, fault: Fault) -> None:
         switch, _, port = fault.unit.partition("/")
         cables = self._plan.cables.get(switch, {})
-        other = fault.value
+        other = fault.value or self._next(switch, port)
         if port in cables and other in cables and other != port:
             swaps = self._swaps.setdefault(switch, {})
             swaps[port], swaps[other] = other, port
+
+    def _next(self, switch: str, port: str) -> str | None:
+        """Return the cabled port after ``port``: the one that a hand slips into."""
+        unit = self._plan.switches.get(switch)
+        names = _ordered(unit.platform, self._plan.cables[switch]) if unit else []
+        return names[(names.index(port) + 1) % len(names)] if port in names else None
 
     def _on(self, switch: str, port: str, kind: str) -> Fault | None:
         return self._faults.get((f"{switch}/{port}", kind))
@@ -141,6 +152,7 @@ class _View:
         if far.peer_kind == "switch":
             speed = min(set_speed, self._speed(far.peer, far.peer_port, far.profile))
         errors = self._on(switch.name, name, "port-errors")
+        pfc_off = self._on(switch.name, name, "switch-pfc") if profile.pfc_priorities else None
         seed = spread(unit, 0, 1 << 30)
         return Port(
             name=name,
@@ -154,7 +166,7 @@ class _View:
             mtu_bytes=mtu,
             mtu_line=mtu_line,
             fec=profile.fec or "rs",
-            pfc=() if self._on(switch.name, name, "switch-pfc") else tuple(sorted(profile.pfc_priorities or ())),
+            pfc=() if pfc_off else tuple(sorted(profile.pfc_priorities or ())),
             ecn=bool(profile.ecn),
             vlan=profile.vlan,
             description=f"{cable.peer} {cable.peer_port}",
@@ -164,6 +176,7 @@ class _View:
             error_ratio=_number(errors, float) if errors else 0.0,
             errors_since=errors.since if errors else None,
             down_since=min(down) if down else None,
+            pfc_until=pfc_off.since if pfc_off else None,
             seed=seed,
         )
 
@@ -191,6 +204,7 @@ class _View:
             error_ratio=0.0,
             errors_since=None,
             down_since=None,
+            pfc_until=None,
             seed=0,
         )
 

@@ -138,11 +138,8 @@ def _qos(device: Device) -> Tree:
     classes = {str(p): dict(ecn) for p in device.lossless}
     pfc: Tree = {LOSSY: {"rx": "disable", "switch-priority": {"3": {}}, "tx": "disable"}}
     if device.lossless not in ((), (3,)):  # RoCE's own default is priority 3 alone
-        pfc["default-global"] = {
-            "rx": "enable",
-            "switch-priority": {str(p): {} for p in device.lossless},
-            "tx": "enable",
-        }
+        wanted: Tree = {str(p): {} for p in device.lossless}
+        pfc["default-global"] = {"rx": "enable", "switch-priority": wanted, "tx": "enable"}
     return {
         "congestion-control": {"default-global": {"traffic-class": classes}},
         "pfc": pfc,

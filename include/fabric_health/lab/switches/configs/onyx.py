@@ -66,9 +66,11 @@ def _qos(device: Device) -> Iterator[str]:
     yield from (f"   dcb priority-flow-control priority {p} enable" for p in device.lossless)
     yield from _each(device.cabled, lambda p: "dcb priority-flow-control mode on force" if p.pfc else None)
     yield from _each(device.cabled, lambda p: "qos trust L3")
+    marking = [p for p in device.cabled if p.ecn]
     for priority in device.lossless:
-        ecn = f"traffic-class {priority} congestion-control ecn minimum-absolute 160 maximum-absolute 1600"
-        yield from _each([p for p in device.cabled if p.ecn], lambda _port, ecn=ecn: ecn)
+        for first, last in runs(marking):
+            words = f"traffic-class {priority} congestion-control ecn minimum-absolute 160 maximum-absolute 1600"
+            yield f"   interface ethernet {span(first, last)} {words}"
     yield from _each(device.cabled, lambda p: "traffic-class 6 dcb ets strict")
 
 

@@ -177,7 +177,7 @@ def _ethtool_s(view: View, name: str) -> Answer:
     if port is None:
         return Answer(stderr="netlink error: no device matches name (offset 24)\nno stats available\n", exit_code=94)
     c = view.counters(port)
-    lossless = min(port.pfc, default=None)
+    lossless = min(view.device.lossless, default=None)
     values = {
         "HwIfInOctets": c.rx_bytes,
         "HwIfInUcastPkts": c.rx_packets,

@@ -129,7 +129,7 @@ def _counters_priority(view: View, priority: int) -> Json:
     out: Json = {}
     for p in view.device.ports:
         c = view.counters(p)
-        lossless = priority == min(p.pfc, default=None)
+        lossless = priority == min(view.device.lossless, default=None)
         frames = (c.rx_pause, c.tx_pause) if lossless else (0, 0)
         blocks = {}
         for title, packets, octets, pause in (

@@ -98,7 +98,7 @@ def _pfc_counters(view: View) -> str:
         for p in view.device.ports:
             c = view.counters(p)
             frames = c.rx_pause if title == "Port Rx" else c.tx_pause
-            lossless = min(p.pfc, default=None)
+            lossless = min(view.device.lossless, default=None)
             rows.append((p.name, *(f"{frames if i == lossless else 0:,}" for i in range(8))))
         tables.append(_tabulate((title, *(f"PFC{i}" for i in range(8))), rows, right=True))
     return "\n".join(tables) + "\n"
