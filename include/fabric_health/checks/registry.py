@@ -1,18 +1,45 @@
-"""Every check by name, in the order a run takes them."""
+"""Every check: one line each. Names, DAG ids and budgets are light; the check itself is imported when it is used."""
 
 from __future__ import annotations
 
-from fabric_health.checks.check import Check
-from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE
-from fabric_health.checks.switch_config import SWITCH_CONFIG
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
 from fabric_health.errors import UsageError
 
-CHECKS: dict[str, Check] = {c.name: c for c in (DRIVER_FIRMWARE, SWITCH_CONFIG)}
+if TYPE_CHECKING:
+    from fabric_health.checks.check import Check
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a scheduler needs to know of a check without importing it. ``budget_minutes`` bounds its collection."""
+
+    name: str
+    dag_id: str
+    title: str
+    unit_kind: Literal["node", "switch"]
+    pool: str
+    budget_minutes: int
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("driver_firmware", "driver_firmware_audit", "Driver and firmware audit", "node", "node_reach", 30),
+    Entry("switch_config", "switch_config_drift", "Switch config drift", "switch", "switch_reach", 30),
+)
+
+
+def entry(name: str) -> Entry:
+    """Return the entry of the check called ``name``, by its name or its DAG id. Raises UsageError with the names."""
+    for e in ENTRIES:
+        if name in (e.name, e.dag_id):
+            return e
+    raise UsageError(f"no check is called {name!r}; known: {', '.join(e.name for e in ENTRIES)}")
 
 
 def check(name: str) -> Check:
     """Return the check called ``name``. Raises UsageError that lists the known names."""
-    try:
-        return CHECKS[name]
-    except KeyError:
-        raise UsageError(f"no check is called {name!r}; known: {', '.join(CHECKS)}") from None
+    found = entry(name).name
+    implementation: Check = getattr(import_module(f"fabric_health.checks.{found}"), found.upper())
+    return implementation

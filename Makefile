@@ -1,0 +1,97 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+UV_VERSION := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+export FABRIC_HEALTH_HOME ?= $(CURDIR)/.fabric-health
+export GX_ANALYTICS_ENABLED := false
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock'
+
+##@ Use
+.PHONY: run
+run: $(VENV)/.runtime ## Set up, run the weekly chain on the lab with a real Airflow, print the answer
+	@$(BIN)/python -m fabric_health.airflow.first_run run
+
+.PHONY: stop
+stop: ## Stop Airflow, the lab and the object store; results stay
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fabric_health.airflow.first_run stop; else echo "nothing was running"; fi
+
+.PHONY: status
+status: $(VENV)/.runtime ## Show what runs
+	@$(BIN)/python -m fabric_health.airflow.first_run status
+
+.PHONY: clean
+clean: stop ## Stop everything and delete the lab's state and results
+	rm -rf $(FABRIC_HEALTH_HOME)
+
+##@ Develop
+.PHONY: test
+test: $(VENV)/.dev ## Lint, types, import rules, lock drift, and all tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory lock-check
+	$(BIN)/pytest
+
+.PHONY: format
+format: $(VENV)/.dev ## Format and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.dev ## Write the generated pages: docs/tables.md
+	$(BIN)/python -m fabric_health.datasets.reference
+
+.PHONY: golden
+golden: $(VENV)/.dev ## Write the lab's golden switch configs
+	$(BIN)/python -m fabric_health.lab.switches.golden
+
+.PHONY: lock
+lock: $(VENV)/.uv ## Compile requirements.txt and requirements-dev.txt from pyproject.toml
+	$(COMPILE) --extra airflow --extra quality --extra plots --extra lab pyproject.toml -o requirements.txt
+	$(COMPILE) --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+.PHONY: lock-check
+lock-check: $(VENV)/.uv ## Fail when the locks do not fit pyproject.toml
+	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; cp requirements.txt requirements-dev.txt "$$new/"; \
+	$(COMPILE) --extra airflow --extra quality --extra plots --extra lab pyproject.toml -o "$$new/requirements.txt"; \
+	$(COMPILE) --group dev -c requirements.txt pyproject.toml -o "$$new/requirements-dev.txt"; \
+	for f in requirements.txt requirements-dev.txt; do \
+	  diff -u "$$f" "$$new/$$f" || { echo "error: $$f does not fit pyproject.toml; run 'make lock' and commit it"; exit 1; }; \
+	done; echo "locks fit pyproject.toml"
+
+##@ Measure (prints ratios against a named alternative; minutes)
+.PHONY: bench
+bench: bench-parse bench-collect bench-drift bench-land ## All benchmarks
+
+.PHONY: bench-parse bench-collect bench-drift bench-land
+bench-parse bench-collect bench-drift bench-land: bench-%: $(VENV)/.dev ## One benchmark: parse, collect, drift, land
+	$(BIN)/python bench/$*.py
+
+##@ Set up
+$(VENV)/.uv:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; install Python 3.11 or 3.12, or give PYTHON=..."; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+$(VENV)/.runtime: requirements.txt pyproject.toml | $(VENV)/.uv
+	@echo "installing the locked packages (about 1 GB; minutes on a slow network)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
+	@echo "installing the locked development packages"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*##"; printf "fabric-health\n"} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	/^[a-zA-Z_%-][a-zA-Z_ %-]*:.*##/ {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

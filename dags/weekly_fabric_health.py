@@ -1,0 +1,42 @@
+"""Weekly fabric health: the scheduled run of every check on every site."""
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from fabric_health.airflow.chain import DEFAULT_ARGS, ENTRIES, budget, chain_of, run_params
+from fabric_health.airflow.sites import site_entries
+
+RUNBOOK = """
+### Weekly fabric health
+**What it does.** Audits drivers and firmware of every node and the configuration and ports of every switch, lands
+every result as a dataset, judges it, and writes one page: what is wrong, where, since when, and why we say so.
+
+**When.** Mondays 03:00 UTC (set per site in `FABRIC_HEALTH_SITE_FILES`), or by hand with *Trigger*.
+
+**How to read the result.** Open *Fabric health* in the menu: the answer is the first line. Findings are results, not
+failures: the run is green when the pipeline completed, whatever it found. Choose `fail_on` to alert on DAG state.
+
+**When a task fails.**
+- `collect`: a connection is missing or the object store is away. A unit that does not answer is a finding instead.
+- `land`, `judge`: clear the task; the evidence is kept, nothing is asked again. If it fails again, report it to us.
+- `gate`: it says which check did not finish, which data-quality expectation broke, or which findings `fail_on` meets.
+- Any task after an outage of the object store: clear it. Stages write the same objects again, nothing is doubled.
+"""
+
+entries = site_entries()
+for site in entries:
+    with DAG(
+        dag_id=f"weekly_fabric_health{site.suffix(len(entries) > 1)}",
+        dag_display_name=f"Weekly fabric health{f' ({site.name})' if len(entries) > 1 else ''}",
+        schedule=CronTriggerTimetable(site.weekly_cron, timezone="UTC", run_immediately=False),
+        start_date=datetime(2026, 1, 5, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        default_args=DEFAULT_ARGS,
+        dagrun_timeout=budget(ENTRIES),
+        params=run_params(fixed_site=site),
+        tags=["fabric-health", "weekly"],
+        doc_md=RUNBOOK,
+    ):
+        chain_of(ENTRIES, fixed_site=site)

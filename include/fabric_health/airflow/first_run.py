@@ -1,0 +1,119 @@
+"""``make run``: the lab, an accepted healthy run, the planted faults, and the weekly DAG on a real Airflow.
+
+``python -m fabric_health.airflow.first_run run|stop|status``. Exit code of ``run``: 0 when the pipeline completed,
+whatever it found; 2 when it did not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+
+from fabric_health import pipeline
+from fabric_health.airflow import embedded as airflow
+from fabric_health.checks.registry import ENTRIES
+from fabric_health.cli.runs import print_answer, save_report
+from fabric_health.cli.terminal import Clock, Exit, fail, out, show
+from fabric_health.connections import home
+from fabric_health.datasets import embedded as store_server
+from fabric_health.datasets.reading import concluded
+from fabric_health.errors import FabricHealthError, UsageError
+from fabric_health.lab import lab
+from fabric_health.lab.faults import PLANTED
+from fabric_health.pipeline import Rooms
+from fabric_health.rooms import default_site_file, open_rooms
+
+
+def run() -> int:
+    """Bring everything up, run the weekly DAG once, and print the answer and the addresses."""
+    clock = Clock()
+    clock.tell("[1/4] the lab: object store, nodes and switches")
+    store_server.start(home())
+    info = lab.up(default_site_file(), home())
+    clock.tell(f"{info.nodes} nodes and {info.switches} switches answer over SSH")
+    rooms = open_rooms(default_site_file(), clock.tell)
+    rooms.store.ensure_bucket()
+    if next(concluded(rooms.store, rooms.site.name), None) is None:
+        clock.tell("[2/4] a first run while the lab is healthy, so that there is a before")
+        lab.heal(home())
+        pipeline.run_all(
+            rooms, dag="weekly", scheduler_run_id=f"cli-{uuid.uuid4()}", checks=[e.name for e in ENTRIES], scope=None
+        )
+        for kind, unit, value in PLANTED:
+            lab.add_fault(home(), kind, unit, value)
+            clock.tell(f"planted {kind} on {unit}" + (f" = {value}" if value else ""))
+    else:
+        clock.tell("[2/4] earlier runs are there; the lab's faults stay as they are (`fabric-health lab status`)")
+    clock.tell("[3/4] Airflow")
+    server = airflow.start(clock.tell)
+    clock.tell(f"[4/4] the DAG {airflow.DAG}")
+    state = airflow.run_weekly(server, clock.tell)
+    return _finish(rooms, server, state)
+
+
+def _finish(rooms: Rooms, server: airflow.Embedded, state: str) -> int:
+    if state != "success":
+        fail(f"the DAG run ended as {state}; see {server.url}/dags/{airflow.DAG}")
+        _addresses(server, None)
+        return Exit.NOT_JUDGED
+    latest = json.loads(rooms.store.get(f"reports/site={rooms.site.name}/latest.json"))["report"]
+    prefix = latest.removesuffix("index.html")
+    copy = save_report(rooms, prefix)
+    print_answer(rooms, prefix.replace("reports/", "runs/", 1) + "run.json")
+    _addresses(server, str(copy))
+    return Exit.HEALTHY
+
+
+def _addresses(server: airflow.Embedded, page: str | None) -> None:
+    out.print()
+    if page:
+        show(f"page      {page}")
+        show(f"          {server.url}/fabric-health/  (the same, behind Airflow's login)")
+    show(f"Airflow   {server.url}  user {airflow.USER}, password {server.password}")
+    show("data      fabric-health tables; fabric-health sql 'select * from current_findings'")
+    show("next      fabric-health lab fault; fabric-health lab heal; make run again; make stop")
+
+
+def stop() -> int:
+    """Stop Airflow, the lab and the object store; results stay."""
+    stopped = []
+    if airflow.settings().background.stop():
+        stopped.append("Airflow")
+    if lab.down(home()):
+        stopped.append("lab")
+    if store_server.stop(home()):
+        stopped.append("object store")
+    show(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+    return Exit.HEALTHY
+
+
+def status() -> int:
+    """Print what runs."""
+    server, store, info = airflow.settings(), store_server.status(home()), lab.status(home())
+    show(f"Airflow: {server.url if server.background.running() else 'not running'}")
+    show(f"object store: {store.endpoint if store else 'not running'}")
+    show(f"lab: {info.nodes} nodes, {info.switches} switches" if info else "lab: not running")
+    return Exit.HEALTHY
+
+
+def main(argv: list[str]) -> int:
+    """Run one of the commands; print a fault without a traceback."""
+    commands = {"run": run, "stop": stop, "status": status}
+    try:
+        if len(argv) != 1 or argv[0] not in commands:
+            raise UsageError(f"expected one of: {', '.join(commands)}")
+        return int(commands[argv[0]]())
+    except UsageError as error:
+        fail(str(error))
+        return Exit.USAGE
+    except FabricHealthError as error:
+        fail(str(error))
+        return Exit.NOT_JUDGED
+    except KeyboardInterrupt:
+        fail("interrupted; `make stop` stops what runs")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

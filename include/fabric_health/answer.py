@@ -1,0 +1,101 @@
+"""The answer of a run: one word and one sentence, from findings, coverage and data quality. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabric_health.datasets.tables import (
+    Answer,
+    Coverage,
+    CoverageState,
+    Finding,
+    FindingKind,
+    QualityResult,
+    Severity,
+)
+
+_RANK = {Severity.CRITICAL.value: 0, Severity.WARNING.value: 1, Severity.INFO.value: 2}
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """``coverage_ratio``: (check, unit) pairs fully judged / pairs in scope, 0 when nothing was in scope."""
+
+    answer: Answer
+    headline: str
+    coverage_ratio: float
+    critical: int
+    warning: int
+
+
+def urgent_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with the most urgent first: severity, judged before not judged, then unit and metric."""
+    return sorted(findings, key=lambda f: (_RANK[f.severity], f.kind, f.unit, f.metric))
+
+
+def news(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings a person has to look at: warning or worse, and not explained by another one."""
+    return urgent_first([f for f in findings if f.severity != Severity.INFO and f.explained_by is None])
+
+
+def conclude(
+    findings: Sequence[Finding],
+    coverage: Sequence[Coverage],
+    quality: Sequence[QualityResult],
+    coverage_floor: float,
+) -> Conclusion:
+    """Conclude a run. It fails closed: too little judged, or data that breaks a critical expectation, is not healthy.
+
+    A deviation makes the answer FINDINGS. Without one, coverage below ``coverage_floor`` or a failed critical
+    expectation makes it NOT_JUDGED; a unit that could not be judged is a finding; HEALTHY is what is left.
+    """
+    judged = sum(c.state == CoverageState.JUDGED for c in coverage)
+    ratio = judged / len(coverage) if coverage else 0.0
+    look = news(findings)
+    deviations = [f for f in look if f.kind == FindingKind.DEVIATION]
+    broken = [q for q in quality if not q.success and q.severity == Severity.CRITICAL]
+    if deviations:
+        answer = Answer.FINDINGS
+    elif ratio < coverage_floor or broken or not coverage:
+        answer = Answer.NOT_JUDGED
+    elif look:
+        answer = Answer.FINDINGS
+    else:
+        answer = Answer.HEALTHY
+    return Conclusion(
+        answer=answer,
+        headline=_headline(answer, look, coverage, ratio, coverage_floor, len(broken)),
+        coverage_ratio=ratio,
+        critical=sum(f.severity == Severity.CRITICAL for f in look),
+        warning=sum(f.severity == Severity.WARNING for f in look),
+    )
+
+
+def _headline(
+    answer: Answer,
+    look: Sequence[Finding],
+    coverage: Sequence[Coverage],
+    ratio: float,
+    floor: float,
+    broken: int,
+) -> str:
+    units = len({c.unit for c in coverage})
+    if answer is Answer.HEALTHY:
+        return f"Nothing to look at: {units} units judged, every rule met."
+    parts = []
+    if look:
+        owners = {f.unit.split("/", 1)[0] for f in look}
+        parts.append(f"{_count(len(look), 'finding')} on {len(owners)} of {_count(units, 'unit')}")
+        parts.append("; ".join(f.summary.rstrip(".") for f in look[:3]))
+        if len(look) > 3:
+            parts[-1] += f"; and {len(look) - 3} more"
+    if ratio < floor:
+        parts.append(f"only {ratio:.0%} of what was in scope could be judged, the floor is {floor:.0%}")
+    if broken:
+        parts.append(f"{_count(broken, 'critical data-quality expectation')} failed")
+    return ". ".join(p[0].upper() + p[1:] for p in parts) + "."
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,73 @@
+"""The ``fabric-health`` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from fabric_health import __version__
+from fabric_health.cli import lab, results, runs, sites
+from fabric_health.cli.terminal import Exit, fail
+from fabric_health.errors import FabricHealthError, SiteError, UsageError
+
+app = typer.Typer(
+    name="fabric-health",
+    help="What changed in the cluster, did it hurt, where exactly, and how sure are we.\n\n"
+    "Exit codes: 0 healthy, 1 findings, 2 could not judge, 64 wrong usage.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+app.add_typer(lab.app, name="lab")
+app.add_typer(sites.app, name="site")
+runs.add_to(app)
+results.add_to(app)
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    site: Annotated[
+        Path | None, typer.Option("--site", envvar="FABRIC_HEALTH_SITE", help="site file; default: the lab's")
+    ] = None,
+) -> None:
+    context.obj = site
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; a user's mistake never shows a traceback."""
+    try:
+        code = app(args=argv, standalone_mode=False)
+        return int(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return Exit.USAGE
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except (SiteError, UsageError) as error:
+        fail(str(error))
+        return Exit.USAGE
+    except FabricHealthError as error:
+        fail(str(error))
+        return Exit.NOT_JUDGED
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted; what was landed so far is kept, run the command again to go on")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return Exit.HEALTHY
+
+
+if __name__ == "__main__":
+    sys.exit(main())

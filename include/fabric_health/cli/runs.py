@@ -1,0 +1,117 @@
+"""``fabric-health run`` and ``stage``: the chain without Airflow, whole or stage by stage."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fabric_health import answer as answers
+from fabric_health.cli.terminal import EXIT_OF, Clock, Exit, grid, out, show
+from fabric_health.connections import home
+from fabric_health.datasets.tables import Answer
+from fabric_health.errors import UsageError
+
+STAGES = ("collect", "land", "judge", "explain", "quality", "conclude", "publish")
+ScopeOption = Annotated[str | None, typer.Option("--scope", help="units, as ranges: gpu-[001-004],leaf-1")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(run)
+    app.command()(stage)
+
+
+def run(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="a check (driver_firmware, switch_config) or `weekly`: all of them")],
+    scope: ScopeOption = None,
+) -> None:
+    """Run a check, or the weekly chain, and print the answer. Exit code: 0 healthy, 1 findings, 2 could not judge."""
+    from fabric_health import pipeline
+    from fabric_health.checks import registry
+    from fabric_health.rooms import default_site_file, open_rooms
+
+    checks = [e.name for e in registry.ENTRIES] if what == "weekly" else [registry.entry(what).name]
+    rooms = open_rooms(context.obj or default_site_file(), Clock().tell)
+    done = pipeline.run_all(
+        rooms,
+        dag="weekly" if what == "weekly" else checks[0],
+        scheduler_run_id=f"cli-{uuid.uuid4()}",
+        checks=checks,
+        scope=scope,
+    )
+    copy = save_report(rooms, done.page["prefix"])
+    print_answer(rooms, done.ref)
+    out.print(f"\npage      {copy}\nevidence  fabric-health evidence UNIT --run {done.ref.split('/')[-2]}")
+    raise typer.Exit(EXIT_OF[Answer(done.conclusion["answer"])])
+
+
+def save_report(rooms: Any, prefix: str) -> Path:
+    """Copy a run's page from the store to the home directory, to be opened in a browser. Return its path."""
+    run_name = prefix.rstrip("/").rsplit("/", 1)[1]
+    target = home() / "reports" / run_name
+    keys = rooms.store.list(prefix)
+    for key, body in zip(keys, rooms.store.get_many(keys), strict=True):
+        path = (target / key.removeprefix(prefix)).resolve()
+        if not path.is_relative_to(target.resolve()):
+            raise UsageError(f"object {key!r} would be written outside {target}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    return target / "index.html"
+
+
+def print_answer(rooms: Any, ref: str) -> Answer:
+    """Print a concluded run's answer and the units to look at; return the answer."""
+    from fabric_health import pipeline
+    from fabric_health.datasets.tables import Finding, Run
+    from fabric_health.history import load_part
+    from fabric_health.landed import Landed
+
+    document = pipeline.load_run(rooms, ref)
+    record = next(r for r in load_part(rooms.store, Run, document.key, "run") if isinstance(r, Run))
+    look = answers.news(Landed(rooms.store, document).of(Finding))
+    out.print()
+    show(f"{record.answer}  {record.headline}")
+    if look:
+        grid(
+            ["severity", "unit", "what", "expected", "actual", "do"],
+            [[f.severity, f.unit, f.summary, f.expected or "", f.actual or "", f.action or ""] for f in look[:40]],
+        )
+    if len(look) > 40:
+        show(f"and {len(look) - 40} more: fabric-health sql 'select * from current_findings'")
+    show(f"coverage  {record.coverage_ratio:.1%} of (check, unit) pairs in scope judged")
+    return Answer(record.answer)
+
+
+def stage(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(STAGES)}")],
+    ref: Annotated[str, typer.Option("--run", help="reference of the run: the key of its run.json in the store")],
+    check: Annotated[str | None, typer.Option("--check", help="check, for collect, land and judge")] = None,
+) -> None:
+    """Repeat one stage of a run that exists; it writes the same objects again."""
+    from fabric_health import pipeline
+    from fabric_health.rooms import default_site_file, open_rooms
+
+    if name not in STAGES:
+        raise UsageError(f"no stage is called {name!r}; expected one of: {', '.join(STAGES)}")
+    rooms = open_rooms(context.obj or default_site_file(), Clock().tell)
+    if name in ("collect", "land", "judge"):
+        if check is None:
+            raise UsageError(f"stage {name} works on one check; give --check NAME")
+        per_check = {"collect": pipeline.collect, "land": pipeline.land, "judge": pipeline.judge}
+        result: Any = per_check[name](rooms, ref, check)
+    else:
+        whole = {
+            "explain": pipeline.explain,
+            "quality": pipeline.check_quality,
+            "conclude": pipeline.conclude,
+            "publish": pipeline.publish,
+        }
+        result = whole[name](rooms, ref)
+    typer.echo(json.dumps(result, indent=1))
+    raise typer.Exit(Exit.HEALTHY)

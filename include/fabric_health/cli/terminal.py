@@ -1,0 +1,67 @@
+"""What commands print, and with which exit code they end."""
+
+from __future__ import annotations
+
+import time
+from enum import IntEnum
+
+from rich.console import Console
+from rich.table import Table
+
+from fabric_health.datasets.tables import Answer
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Exit(IntEnum):
+    """Exit codes of every command. Usage errors take sysexits' EX_USAGE, since 2 means "could not judge"."""
+
+    HEALTHY = 0
+    FINDINGS = 1
+    NOT_JUDGED = 2
+    USAGE = 64
+
+
+EXIT_OF = {
+    Answer.HEALTHY: Exit.HEALTHY,
+    Answer.FINDINGS: Exit.FINDINGS,
+    Answer.NOT_JUDGED: Exit.NOT_JUDGED,
+}
+
+
+class Clock:
+    """Prints progress on stderr with the seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def tell(self, message: str) -> None:
+        """Print one line of progress."""
+        err.print(f"[dim]{time.monotonic() - self._start:6.1f} s[/dim]  {_plain(message)}")
+
+
+def _plain(message: str) -> str:
+    """Return untrusted text without control characters and without console markup."""
+    return "".join(c if c.isprintable() else "?" for c in message).replace("[", "\\[")
+
+
+def show(message: str) -> None:
+    """Print one line of untrusted text on stdout."""
+    out.print(_plain(message))
+
+
+def fail(message: str) -> None:
+    """Print an error on stderr, keeping its line breaks."""
+    for line in message.splitlines():
+        err.print(f"[bold red]error[/bold red]  {_plain(line)}")
+
+
+def grid(columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table of untrusted cells."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for c in columns:
+        table.add_column(c, overflow="fold")
+    for row in rows:
+        table.add_row(*(_plain(cell) for cell in row))
+    out.print(table)

@@ -1,0 +1,352 @@
+"""The stages of a run as plain functions. A DAG task and a CLI command each call one of these and nothing else.
+
+A stage takes a reference to the run (the key of its run document) and returns small, plain facts. Everything it
+needs is read from the store and everything it makes is written there under keys that depend on the run alone, so
+any stage can be repeated: it writes the same objects again.
+
+    open_run -> (collect -> land -> judge) for each check -> explain -> check_quality -> conclude -> publish
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fabric_health import __version__, answer, reach
+from fabric_health.checks import registry
+from fabric_health.checks.check import Check, Context, RowSet, Unit
+from fabric_health.connections import ConnectionSource
+from fabric_health.datasets import evidence as evidence_store
+from fabric_health.datasets import landing
+from fabric_health.datasets.contracts import Row
+from fabric_health.datasets.run import RunKey, run_name
+from fabric_health.datasets.store import ObjectMissing, ObjectStore
+from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run, Severity
+from fabric_health.errors import UsageError
+from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
+from fabric_health.explain import link_explanations
+from fabric_health.history import Previous, judged_part, load_part, previous
+from fabric_health.landed import Landed, report_data
+from fabric_health.run_document import RunDocument, decode, document_key, encode
+from fabric_health.site import Site
+from fabric_health.unanswered import coverage, did_not_finish, unanswered, without_rows
+
+Progress = Callable[[str], None]
+EVIDENCE_WRITERS = 8
+
+
+def _silent(_message: str) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What stages reach outside themselves: the store, the site, credentials, and where progress is told."""
+
+    store: ObjectStore
+    site: Site
+    connections: ConnectionSource
+    tell: Progress = _silent
+
+
+def open_run(
+    rooms: Rooms,
+    *,
+    dag: str,
+    scheduler_run_id: str,
+    started_at: datetime,
+    checks: Sequence[str],
+    scope: str | None = None,
+) -> str:
+    """Open a run and return its reference. Opened twice with the same identity, it is the same run.
+
+    ``scope`` is a range of units (``gpu-[001-004],leaf-1``), None for the whole site. Raises UsageError for an
+    unknown unit or check, or when no unit of the scope is of a kind that the checks look at.
+    """
+    site = rooms.site
+    started_at = started_at.astimezone(UTC).replace(microsecond=0)
+    entries = [registry.entry(c) for c in checks]
+    units = site.select(scope)
+    kinds = {e.unit_kind for e in entries}
+    if not any(u.kind in kinds for u in units):
+        raise UsageError(f"scope {scope!r} has no {' or '.join(sorted(kinds))} for {', '.join(checks)} to look at")
+    key = RunKey(site.name, run_name(dag, scheduler_run_id, started_at), started_at, site.origin)
+    document = RunDocument(
+        key=key,
+        dag=dag,
+        scheduler_run_id=scheduler_run_id,
+        checks=tuple(e.name for e in entries),
+        scope=tuple(u.name for u in units),
+        site_sha256=site.sha256,
+        version=__version__,
+    )
+    ref = document_key(site.name, key.week, key.run)
+    rooms.store.ensure_bucket()
+    if not rooms.store.exists(ref):
+        rooms.store.put(ref, encode(document), content_type="application/json")
+    rooms.tell(f"run {key.run}: {len(units)} units, {', '.join(document.checks)}")
+    return ref
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that went through every stage: its reference, what :func:`conclude` said, and where its page is."""
+
+    ref: str
+    conclusion: dict[str, Any]
+    page: dict[str, str]
+
+
+def run_all(rooms: Rooms, *, dag: str, scheduler_run_id: str, checks: Sequence[str], scope: str | None) -> Finished:
+    """Run every stage in this process, one after the other, as the command line does."""
+    ref = open_run(
+        rooms, dag=dag, scheduler_run_id=scheduler_run_id, started_at=datetime.now(UTC), checks=checks, scope=scope
+    )
+    for name in load_run(rooms, ref).checks:
+        collect(rooms, ref, name)
+        land(rooms, ref, name)
+        judge(rooms, ref, name)
+    explain(rooms, ref)
+    check_quality(rooms, ref)
+    return Finished(ref, conclude(rooms, ref), publish(rooms, ref))
+
+
+def load_run(rooms: Rooms, ref: str) -> RunDocument:
+    """Read a run's document. Raises UsageError when there is none, or when it belongs to another site."""
+    try:
+        run = decode(rooms.store.get(ref))
+    except ObjectMissing:
+        raise UsageError(
+            f"no run document at {rooms.store.uri(ref)}; expected the reference that opening gave"
+        ) from None
+    if run.key.site != rooms.site.name:
+        raise UsageError(f"run {run.key.run} is of site {run.key.site!r}, not {rooms.site.name!r}")
+    return run
+
+
+def collect(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
+    """Ask every unit in scope and keep its evidence. Return how many units answered in which way.
+
+    The evidence of a run is kept once: repeated after it is complete, this reads what is there and asks nobody.
+    """
+    run, check = load_run(rooms, ref), registry.check(check_name)
+    refs = evidence_store.read_manifest(rooms.store, run.key, check.name)
+    if refs is None:
+        refs = _ask(rooms, run, check)
+        evidence_store.write_manifest(rooms.store, run.key, check.name, refs)
+    counts: dict[str, int] = {}
+    for r in refs:
+        counts[r.status.value] = counts.get(r.status.value, 0) + 1
+    rooms.tell(f"{check.name}: " + (", ".join(f"{n} {s}" for s, n in sorted(counts.items())) or "no unit in scope"))
+    return counts
+
+
+def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
+    units = run.units(rooms.site, check)
+    requests = [reach.UnitRequest(u, check.name, check.commands(u, rooms.site)) for u in units]
+    redactor = Redactor(_secrets(rooms, units))
+    with ThreadPoolExecutor(EVIDENCE_WRITERS) as writers:
+        kept: list[Future[StoredEvidence]] = []
+
+        def keep(evidence: UnitEvidence) -> None:
+            # Stored as it comes, so that what one unit answered is safe whatever happens to the others; and by
+            # other threads, so that a slow store never delays the clock of a unit that is still being asked.
+            kept.append(
+                writers.submit(evidence_store.put_evidence, rooms.store, run.key, evidence, redactor)
+            )
+            if len(kept) % 50 == 0:
+                rooms.tell(f"{check.name}: {len(kept)} of {len(requests)} units answered")
+
+        reach.collect(requests, rooms.connections, keep)
+        return sorted((k.result() for k in kept), key=lambda r: r.unit)
+
+
+def _secrets(rooms: Rooms, units: Iterable[Unit]) -> tuple[str, ...]:
+    ids = {i for u in units for i in (u.reach.connection, u.reach.jump) if i}
+    return tuple(s for i in sorted(ids) for s in rooms.connections(i).secrets)
+
+
+def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
+    """Parse the evidence of a check into rows and write its tables. Return rows per table, and ``quarantine``."""
+    run, check = load_run(rooms, ref), registry.check(check_name)
+    refs = _manifest(rooms, run, check)
+    units = {u.name: u for u in run.units(rooms.site, check)}
+    pairs: list[tuple[Row, str | None]] = []
+    for stored in refs:
+        evidence = evidence_store.get_evidence(rooms.store, stored)
+        pairs += [(row, stored.sha256) for row in check.parse(units[stored.unit], evidence, rooms.site)]
+    parsed = RowSet.gather(row for row, _ in pairs)
+    before = previous(rooms.store, run.key, check, set(units))
+    by_unit = {r.unit: r.sha256 for r in refs}
+    derived = check.derive(parsed, _context(rooms, run, check, refs, before))
+    pairs += [(row, by_unit.get(check.unit_of(row))) for row in derived]
+    landed = landing.land(rooms.store, run.key, check.name, pairs, check.tables)
+    counts = {**landed.rows, "quarantine": landed.quarantined}
+    rooms.tell(f"{check.name}: landed " + ", ".join(f"{n} {t}" for t, n in counts.items()))
+    return counts
+
+
+def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
+    """Judge the landed rows of a check and keep the findings for :func:`explain`. Return findings per severity."""
+    run, check = load_run(rooms, ref), registry.check(check_name)
+    refs = _manifest(rooms, run, check)
+    units = {u.name for u in run.units(rooms.site, check)}
+    rows = RowSet({t: load_part(rooms.store, t, run.key, check.name) for t in check.tables})
+    before = previous(rooms.store, run.key, check, units)
+    found = check.judge(rows, _context(rooms, run, check, refs, before))
+    found += unanswered(check, refs) + without_rows(check, rows, refs)
+    found = [_dated(f, run, before) for f in found]
+    rooms.store.put(
+        _findings_key(run, check.name), json.dumps([_plain(f) for f in found], indent=1).encode(), "application/json"
+    )
+    counts = {s.value: sum(f.severity == s for f in found) for s in Severity}
+    rooms.tell(f"{check.name}: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
+    return counts
+
+
+def explain(rooms: Rooms, ref: str) -> dict[str, int]:
+    """Link findings that another one explains, across checks, and land findings and coverage.
+
+    A check that did not finish is not skipped: all its units are landed as not judged.
+    """
+    run = load_run(rooms, ref)
+    judged: dict[str, list[Finding] | None] = {}
+    for name in run.checks:
+        try:
+            judged[name] = [_finding(f) for f in json.loads(rooms.store.get(_findings_key(run, name)))]
+        except ObjectMissing:
+            judged[name] = None
+    everything = [f for found in judged.values() for f in found or ()]
+    explained = {f.finding: f for f in link_explanations(everything, rooms.site)}
+    unfinished = 0
+    for name, found in judged.items():
+        check = registry.check(name)
+        refs = evidence_store.read_manifest(rooms.store, run.key, name) or []
+        shas = {r.unit: r.sha256 for r in refs}
+        if found is None:
+            unfinished += 1
+            found = [did_not_finish(run.key, check)]
+        found = [explained.get(f.finding, f) for f in found]
+        covered = coverage(check, run.units(rooms.site, check), refs, judged[name])
+        rows: list[tuple[Row, str | None]] = [(f, shas.get(f.unit.split("/", 1)[0])) for f in found]
+        rows += [(c, shas.get(c.unit)) for c in covered]
+        landing.land(rooms.store, run.key, judged_part(name), rows, (Finding, Coverage), check=name)
+    return {
+        "findings": len(everything),
+        "explained": sum(f.explained_by is not None for f in explained.values()),
+        "unfinished_checks": unfinished,
+    }
+
+
+def check_quality(rooms: Rooms, ref: str) -> dict[str, Any]:
+    """Hold the trend tables against their suites and land the results. Return counts and critical failures."""
+    from fabric_health.quality import run as quality
+
+    run = load_run(rooms, ref)
+    outcome = quality.evaluate(rooms.store, rooms.site, run.key, run.scope, run.checks)
+    landing.land(rooms.store, run.key, "quality", [(r, None) for r in outcome.results], (QualityResult,))
+    prefix = f"quality/site={run.key.site}/week={run.key.week}/{run.key.run}/"
+    rooms.store.put_many([(prefix + name, body) for name, body in sorted(outcome.docs.items())])
+    met = sum(r.success for r in outcome.results)
+    rooms.tell(f"data quality: {met} of {len(outcome.results)} expectations met")
+    return {
+        "expectations": len(outcome.results),
+        "met": met,
+        "critical_failures": list(outcome.critical_failures)[:10],
+        "docs": rooms.store.uri(prefix + "index.html"),
+    }
+
+
+def conclude(rooms: Rooms, ref: str) -> dict[str, Any]:
+    """Conclude the run: land its row in ``runs``. Return answer, headline, coverage and counts."""
+    run = load_run(rooms, ref)
+    parts = Landed(rooms.store, run)
+    result = answer.conclude(parts.of(Finding), parts.of(Coverage), parts.quality(), rooms.site.coverage_floor)
+    scope = [rooms.site.unit(n) for n in run.scope]
+    counts = parts.counts()
+    record = Run(
+        dag=run.dag,
+        scheduler_run_id=run.scheduler_run_id,
+        started_at=run.key.started_at,
+        checks=",".join(run.checks),
+        nodes_in_scope=sum(u.kind == "node" for u in scope),
+        switches_in_scope=sum(u.kind == "switch" for u in scope),
+        answer=result.answer.value,
+        headline=result.headline[:4000],
+        coverage_ratio=result.coverage_ratio,
+        findings_critical=result.critical,
+        findings_warning=result.warning,
+        rows_landed=sum(n for t, n in counts.items() if t != Quarantine.TABLE),
+        rows_quarantined=counts.get(Quarantine.TABLE, 0),
+        site_sha256=run.site_sha256,
+        version=run.version,
+    )
+    landing.land(rooms.store, run.key, "run", [(record, None)], (Run,))
+    rooms.tell(f"{result.answer}: {result.headline}")
+    return {
+        "answer": result.answer.value,
+        "headline": result.headline[:1000],
+        "coverage_ratio": round(result.coverage_ratio, 4),
+        "critical": result.critical,
+        "warning": result.warning,
+    }
+
+
+def publish(rooms: Rooms, ref: str) -> dict[str, str]:
+    """Render the run's page with the evidence behind it and write both. Return the page's address in the store."""
+    from fabric_health.report.page import render
+
+    run = load_run(rooms, ref)
+    files = render(report_data(rooms.store, rooms.site, run))
+    prefix = report_prefix(run.key)
+    rooms.store.put_many([(prefix + name, body) for name, body in sorted(files.items())])
+    latest = f"reports/site={run.key.site}/latest.json"
+    rooms.store.put(latest, json.dumps({"report": prefix + "index.html"}).encode(), "application/json")
+    rooms.tell(f"page: {rooms.store.uri(prefix + 'index.html')}")
+    return {"page": rooms.store.uri(prefix + "index.html"), "prefix": prefix}
+
+
+def report_prefix(key: RunKey) -> str:
+    """Return the prefix that a run's page and its evidence pages are kept under."""
+    return f"reports/site={key.site}/week={key.week}/{key.run}/"
+
+
+def _manifest(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
+    refs = evidence_store.read_manifest(rooms.store, run.key, check.name)
+    if refs is None:
+        raise UsageError(f"run {run.key.run} has no evidence for {check.name}; run its collect stage first")
+    return refs
+
+
+def _context(rooms: Rooms, run: RunDocument, check: Check, refs: Sequence[StoredEvidence], before: Previous) -> Context:
+    return Context(
+        site=rooms.site,
+        run=run.key.run,
+        started_at=run.key.started_at,
+        scope=run.units(rooms.site, check),
+        reach={r.unit: r for r in refs},
+        previous=before.rows,
+        previous_at=before.at,
+    )
+
+
+def _dated(f: Finding, run: RunDocument, before: Previous) -> Finding:
+    earlier = before.findings.get(f.finding)
+    first = earlier.first_seen if earlier and earlier.first_seen else run.key.started_at
+    return replace(f, first_seen=first)
+
+
+def _findings_key(run: RunDocument, check: str) -> str:
+    return f"runs/site={run.key.site}/week={run.key.week}/{run.key.run}/{check}.findings.json"
+
+
+def _plain(f: Finding) -> dict[str, Any]:
+    return {**f.__dict__, "first_seen": f.first_seen.isoformat() if f.first_seen else None}
+
+
+def _finding(raw: dict[str, Any]) -> Finding:
+    return Finding(**{**raw, "first_seen": datetime.fromisoformat(raw["first_seen"]) if raw["first_seen"] else None})

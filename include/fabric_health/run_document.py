@@ -1,0 +1,55 @@
+"""The document of a run: what it is, written once when it opens and read by every stage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from fabric_health.checks.check import Check, Unit
+from fabric_health.datasets.run import RunKey
+from fabric_health.site import Site
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    """What a run is: its identity, its checks, its scope and the site it was opened on."""
+
+    key: RunKey
+    dag: str
+    scheduler_run_id: str
+    checks: tuple[str, ...]
+    scope: tuple[str, ...]
+    site_sha256: str
+    version: str
+
+    def units(self, site: Site, check: Check) -> tuple[Unit, ...]:
+        """Return the units of the scope that ``check`` looks at, in site order."""
+        wanted = set(self.scope)
+        every: tuple[Unit, ...] = site.nodes if check.unit_kind == "node" else site.switches
+        return tuple(u for u in every if u.name in wanted)
+
+
+def document_key(site: str, week: str, run: str) -> str:
+    """Return the key of a run's document: the reference that stages pass on."""
+    return f"runs/site={site}/week={week}/{run}/run.json"
+
+
+def encode(document: RunDocument) -> bytes:
+    """Return the document as canonical JSON."""
+    body = {
+        **document.__dict__,
+        "key": {**document.key.__dict__, "started_at": document.key.started_at.isoformat()},
+        "checks": list(document.checks),
+        "scope": list(document.scope),
+    }
+    return json.dumps(body, indent=1, sort_keys=True).encode()
+
+
+def decode(data: bytes) -> RunDocument:
+    """Read what :func:`encode` wrote."""
+    raw = json.loads(data)
+    raw["key"]["started_at"] = datetime.fromisoformat(raw["key"]["started_at"])
+    return RunDocument(
+        key=RunKey(**raw.pop("key")), checks=tuple(raw.pop("checks")), scope=tuple(raw.pop("scope")), **raw
+    )

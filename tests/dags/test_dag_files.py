@@ -1,0 +1,113 @@
+"""What a DAG file may cost and must have. Every test looks at fresh processes, as a DAG processor's are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("pandas", "pyarrow", "duckdb", "great_expectations", "kubernetes", "asyncssh", "minio", "altair", "netutils")
+
+SERIALIZED = """
+import airflow, json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+import os
+bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+assert not bag.import_errors, bag.import_errors
+print(json.dumps({k: DagSerialization.to_dict(d) for k, d in sorted(bag.dags.items())}, sort_keys=True, default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def dags(python_in):
+    return json.loads(python_in(SERIALIZED).splitlines()[-1])
+
+
+def test_every_expected_dag_is_there(dags):
+    assert set(dags) == {"weekly_fabric_health", "driver_firmware_audit", "switch_config_drift", "trend_quality"}
+
+
+def test_parsing_in_two_processes_gives_the_same_dags(python_in, dags):
+    again = json.loads(python_in(SERIALIZED, PYTHONHASHSEED="1").splitlines()[-1])
+    assert again == dags
+
+
+def test_parsing_imports_nothing_heavy(python_in, tmp_path):
+    """Compared with an empty DAG file: what Airflow itself imports is not ours to avoid."""
+    (tmp_path / "empty.py").write_text("from airflow.sdk import DAG\nwith DAG('empty'):\n    pass\n")
+    source = """
+import json, os, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(os.environ["FOLDER"])
+assert bag.dags and not bag.import_errors, bag.import_errors
+print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))
+"""
+    empty = set(json.loads(python_in(source, FOLDER=str(tmp_path)).splitlines()[-1]))
+    folder = str(Path(__file__).resolve().parents[2] / "dags")
+    ours = set(json.loads(python_in(source, FOLDER=folder).splitlines()[-1]))
+    assert "fabric_health" in ours
+    assert not (ours - empty) & set(HEAVY)
+
+
+def test_parsing_does_no_input_or_output(python_in):
+    """Connections, variables, sockets and reads of anything but code fail while the files are parsed."""
+    python_in(
+        """
+import builtins, io, os, socket, sys
+from airflow.dag_processing.dagbag import DagBag
+import airflow.sdk, airflow.sdk.execution_time.context
+from airflow.sdk import Connection, Variable
+folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
+files = sorted(f for f in os.listdir(folder) if f.endswith(".py"))
+sources = {f: open(os.path.join(folder, f)).read() for f in files}
+def refuse(*a, **k):
+    raise AssertionError(f"input or output while parsing: {a[:1]}")
+real = builtins.open
+def guarded(file, *a, **k):
+    if not str(file).endswith((".py", ".pyc", ".json.gz", ".typed")) and "site-packages" not in str(file):
+        refuse(file)
+    return real(file, *a, **k)
+Connection.get = Variable.get = refuse
+socket.socket.connect = refuse
+builtins.open = io.open = guarded
+assert files
+for name, text in sources.items():
+    exec(compile(text, os.path.join(folder, name), "exec"), {"__name__": name, "__file__": os.path.join(folder, name)})
+"""
+    )
+
+
+def test_policy_of_every_dag(dags):
+    for dag_id, body in dags.items():
+        dag = body["dag"]
+        assert dag["doc_md"].strip(), dag_id
+        assert "fabric-health" in dag["tags"], dag_id
+        assert dag["dagrun_timeout"], dag_id
+        for task in dag["tasks"]:
+            fields = {**dag.get("default_args", {}).get("__var", {}), **task["__var"]}
+            assert fields.get("owner", "airflow") != "airflow", (dag_id, fields["task_id"])
+            assert fields.get("execution_timeout"), (dag_id, fields["task_id"])
+
+
+def test_tasks_are_a_few_per_check_not_per_unit(dags):
+    assert len(dags["weekly_fabric_health"]["dag"]["tasks"]) <= 6 + 3 * 2
+
+
+def test_several_sites_get_a_dag_each_with_a_suffix(python_in):
+    out = python_in(SERIALIZED, FABRIC_HEALTH_SITE_FILES="east=/sites/east.yaml; west=/sites/west.yaml@30 4 * * 2")
+    dags = json.loads(out.splitlines()[-1])
+    assert {"weekly_fabric_health__east", "weekly_fabric_health__west"} <= set(dags)
+    assert "30 4 * * 2" in json.dumps(dags["weekly_fabric_health__west"]["dag"]["timetable"])
+
+
+def test_a_malformed_site_list_is_an_import_error_that_says_what_was_expected(python_in):
+    out = python_in(
+        """
+import os
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+print(bag.import_errors)
+""",
+        FABRIC_HEALTH_SITE_FILES="lab",
+    )
+    assert "expected name=/path/site.yaml" in out
