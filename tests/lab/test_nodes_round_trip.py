@@ -200,6 +200,20 @@ def test_each_fault_is_found_on_its_unit_and_nothing_else(
     assert len([f for f in found if f.explained_by is None]) == 1, [f.summary for f in found]
 
 
+def test_seven_faults_at_once_are_seven_findings(site: Site, healthy: list[Row]) -> None:
+    faults = (
+        ("driver-version", "gpu-002", "570.148.08"),
+        ("nic-firmware", "gpu-007/mlx5_3", "28.39.1002"),
+        ("pcie-degraded", "gpu-007/gpu2", "8"),
+        ("nic-down", "gpu-012/mlx5_6", None),
+        ("link-flap", "gpu-007/mlx5_1", "7"),
+        ("remap-pending", "gpu-009/gpu0", None),
+        ("xid", "gpu-009/gpu7", "79"),
+    )
+    found = judge(site, fleet(site, *faults), healthy)
+    assert sorted(f.unit for f in found if f.explained_by is None) == sorted(unit for _, unit, _ in faults)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "rule"), [("port-down", None, "link_up"), ("port-speed", "200", "link_rate")]
 )
