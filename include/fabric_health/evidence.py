@@ -179,7 +179,7 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\"read(?:only|write)-community\"\s*:\s*\{\s*)\"[^\"\n]+\""), r'\1"<redacted>"'),
     (
         re.compile(
-            r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
+            r"(?i)((?:password|passwd|passkey|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
             r"[\w.-]{0,64}\"?\s*[:=]\s*)(\"(?!\$\w{1,5}\$<redacted>\")[^\"\n]+\"|'[^'\n]+'|(?!<redacted)[^\s,;&\"'{\[]+)"
         ),
         r'\1"<redacted>"',

@@ -226,6 +226,27 @@ def test_answers_of_a_large_site_are_fast(site: Site) -> None:
         assert time.process_time() - start < 0.1, platform
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("pfc_priorities: [3]", "pfc_priorities: [3, 4]"),
+        ("pfc_priorities: [3]", "pfc_priorities: []"),
+        ("speed_gbps: 400, mtu_bytes: 9216, fec: rs, pfc_priorities: [3], ecn: true", "speed_gbps: 100, fec: fc"),
+        ("ecn: true", "ecn: false"),
+        ("vlan: 100", "vlan: 710"),
+        ("netdev: enp24s0np0, ", ""),
+    ],
+)
+def test_another_site_is_healthy_too(tmp_path: Path, old: str, new: str) -> None:
+    text = play.LAB.read_text().replace(', golden: "golden/{name}.cfg"', "")
+    assert old in text
+    path = tmp_path / "other.yaml"
+    path.write_text(text.replace(old, new))
+    other = load_site(path)
+    _, findings = play.judged(other, play.state(), play.NOW)
+    assert {(f.unit, f.severity) for f in findings} == {(s.name, "info") for s in other.switches}  # no golden config
+
+
 def test_a_config_shows_the_time_only_in_its_header(site: Site) -> None:
     for switch in site.switches:
         a, b = (render_config(switch, site, play.state(), t).splitlines() for t in (play.BEFORE, play.NOW))

@@ -70,7 +70,7 @@ class Port:
 class Device:
     """One switch with its ports in face-plate order. Compared by identity, so that renderings can be cached by it.
 
-    ``lossless`` are the priorities that its port profiles want lossless, ascending.
+    ``lossless`` are the priorities that its port profiles want lossless, ascending; 3 where they want none.
     """
 
     switch: Switch

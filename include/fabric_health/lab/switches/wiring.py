@@ -86,6 +86,11 @@ def _ordered(platform: Platform, ports: Iterable[str]) -> list[str]:
     return sorted(ports, key=lambda p: (_place(platform, p), p))
 
 
+def _lossless(cables: Iterable[Cable]) -> tuple[int, ...]:
+    """Return the priorities that the profiles want lossless; 3 where none does, as queues may mark all the same."""
+    return tuple(sorted({p for c in cables for p in c.profile.pfc_priorities or ()})) or (3,)
+
+
 class _View:
     """The site's wiring under one set of faults."""
 
@@ -108,7 +113,7 @@ class _View:
             switch=switch,
             site_name=self._plan.site.name,
             ports=tuple(ports),
-            lossless=tuple(sorted({x for c in cables.values() for x in c.profile.pfc_priorities or ()})),
+            lossless=_lossless(cables.values()),
             acl_line=(name, "acl-line") in self._faults,
             mac=_mac(name),
             serial=f"MT{spread(name + '/serial', 10**9, 10**10 - 1)}",

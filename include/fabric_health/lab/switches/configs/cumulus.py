@@ -137,13 +137,13 @@ def _qos(device: Device) -> Tree:
     ecn = {"ecn": mark, "max-threshold": 1600000, "min-threshold": 160000, "probability": 80, "red": "disable"}
     classes = {str(p): dict(ecn) for p in device.lossless}
     pfc: Tree = {LOSSY: {"rx": "disable", "switch-priority": {"3": {}}, "tx": "disable"}}
-    if device.lossless not in ((), (3,)):  # RoCE's own default is priority 3 alone
+    if device.lossless != (3,):  # RoCE's own default is priority 3 alone
         wanted: Tree = {str(p): {} for p in device.lossless}
         pfc["default-global"] = {"rx": "enable", "switch-priority": wanted, "tx": "enable"}
     return {
         "congestion-control": {"default-global": {"traffic-class": classes}},
         "pfc": pfc,
-        "roce": {"mode": "lossless" if device.lossless else "lossy", "state": "enabled"},
+        "roce": {"mode": "lossless", "state": "enabled"},
     }
 
 

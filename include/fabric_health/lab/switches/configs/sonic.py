@@ -84,7 +84,7 @@ def _qos(device: Device) -> dict[str, Table]:
             queues[f"{p.name}|{priority}"] = {"scheduler": "S3", **({"wred_profile": "E"} if p.ecn else {})}
         queues[f"{p.name}|6"] = {"scheduler": "S6"}
     same = {p: p for p in lossless}
-    watched = {"pfcwd_sw_enable": ",".join(lossless)} if lossless else {}
+    watched = {"pfcwd_sw_enable": ",".join(lossless)}
     return {
         "BUFFER_PG": {f"{p.name}|{priority}": {"profile": "NULL"} for p in cabled for priority in lossless},
         "CABLE_LENGTH": {"AZURE": {p.name: "5m" for p in cabled}},
