@@ -1,0 +1,1 @@
+"""Data quality of the trend tables."""
