@@ -52,13 +52,13 @@ golden: $(VENV)/.dev ## Write the lab's golden switch configs
 
 .PHONY: lock
 lock: $(VENV)/.uv ## Compile requirements.txt and requirements-dev.txt from pyproject.toml
-	$(COMPILE) --extra airflow --extra quality --extra plots --extra lab pyproject.toml -o requirements.txt
+	$(COMPILE) --extra airflow --extra quality --extra lab pyproject.toml -o requirements.txt
 	$(COMPILE) --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
 .PHONY: lock-check
 lock-check: $(VENV)/.uv ## Fail when the locks do not fit pyproject.toml
 	@set -e; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; cp requirements.txt requirements-dev.txt "$$new/"; \
-	$(COMPILE) --extra airflow --extra quality --extra plots --extra lab pyproject.toml -o "$$new/requirements.txt"; \
+	$(COMPILE) --extra airflow --extra quality --extra lab pyproject.toml -o "$$new/requirements.txt"; \
 	$(COMPILE) --group dev -c requirements.txt pyproject.toml -o "$$new/requirements-dev.txt"; \
 	for f in requirements.txt requirements-dev.txt; do \
 	  diff -u "$$f" "$$new/$$f" || { echo "error: $$f does not fit pyproject.toml; run 'make lock' and commit it"; exit 1; }; \

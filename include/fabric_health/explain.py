@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fabric_health.datasets.tables import Finding
+from fabric_health.evidence import ReachStatus
 from fabric_health.site import Cable, Site
 
 # Rules of the node side of a cable (check driver_firmware) and of the switch side (check switch_config).
 LINK_DOWN, LINK_RATE, LINK_FLAPS, NIC_MISSING = "link_up", "link_rate", "link_flaps", "nic_present"
 PORT_ADMIN, PORT_DOWN, PORT_NEIGHBOR = "port_admin_up", "port_up", "port_neighbor"
 PORT_SPEED, PORT_FLAPS = "port_speed", "port_flaps"
+# Of the run itself: a node or switch that could not be asked.
+UNIT_ANSWERS = "unit_answers"
 
 # What a switch port shows of a peer that is down, and no more.
 _OF_A_DEAD_PEER = (PORT_DOWN, PORT_NEIGHBOR)
@@ -36,6 +39,7 @@ def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
     - A NIC that is disabled on its node, or missing, explains its switch port's "down" and missing neighbour.
     - A switch port that is shut down explains the NIC's link; a port at the wrong speed explains the NIC's rate.
     - With neither end shut down, the NIC's finding stands for both.
+    - A node or switch that cannot be reached at all explains links that are down at the other end of its cables.
     - Between switches the end that is shut down stands for both, else the end that explains something already
       (a config line), else the first by name.
 
@@ -49,9 +53,10 @@ def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
     for cable in site.cables:
         one = units.get(f"{cable.switch}/{cable.port}", {})
         other = units.get(f"{cable.peer}/{cable.peer_port}", {})
-        if not one or not other:
-            continue
-        pairs = _node_cable(one, other) if cable.peer_kind == "node" else _switch_cable(cable, one, other, causes)
+        if one and other:
+            pairs = _node_cable(one, other) if cable.peer_kind == "node" else _switch_cable(cable, one, other, causes)
+        else:
+            pairs = _dead_end(one or other, units.get(cable.peer if one else cable.switch, {}))
         for effect, cause in pairs:
             # Never in a circle, and never through a finding that is itself explained.
             if effect.explained_by is None and cause.explained_by is None and cause.finding not in explained:
@@ -72,6 +77,13 @@ def _node_cable(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
     for effect, cause in ((nic.get(LINK_RATE), port.get(PORT_SPEED)), (port.get(PORT_FLAPS), nic.get(LINK_FLAPS))):
         if effect is not None and cause is not None:
             yield effect, cause
+
+
+def _dead_end(near: ByRule, far_unit: ByRule) -> Iterator[tuple[Finding, Finding]]:
+    """Yield (effect, cause) where the unit at the far end was not reached, so that it says nothing of its own port."""
+    silent = far_unit.get(UNIT_ANSWERS)
+    if silent is not None and silent.actual == ReachStatus.UNREACHABLE:
+        yield from ((near[rule], silent) for rule in (LINK_DOWN, *_OF_A_DEAD_PEER) if rule in near)
 
 
 def _disabled(down: Finding) -> bool:

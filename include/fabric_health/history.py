@@ -19,7 +19,7 @@ MAX_RUNS_BACK = 60
 
 
 def judged_part(check: str) -> str:
-    """Return the part that a check's findings and coverage are landed under, apart from its measured rows."""
+    """Return the part under which quarantine of a check's findings is kept, apart from that of its measured rows."""
     return f"{check}.judged"
 
 
@@ -34,12 +34,12 @@ class Previous:
 
 
 def load_part(store: ObjectStore, row_type: type[R], key: RunKey, part: str) -> list[R]:
-    """Return the rows of one part of a run's table; none when the run never wrote it."""
+    """Return the rows of one part of a run's table, in key order; none when the run never wrote it."""
     try:
         data = store.get(table_key(row_type, key, part))
     except ObjectMissing:
         return []
-    return arrow.rows(row_type, reading.table(store, data))
+    return arrow.rows(row_type, arrow.read(data))
 
 
 def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> Previous:
@@ -54,7 +54,7 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
         if check.name not in past.row.checks.split(","):
             continue
         earlier = RunKey(key.site, past.run, past.started_at, key.origin)
-        covered = load_part(store, Coverage, earlier, judged_part(check.name))
+        covered = load_part(store, Coverage, earlier, check.name)
         judged = {c.unit for c in covered if c.state != CoverageState.NOT_JUDGED} & left
         if not judged:
             continue
@@ -63,7 +63,7 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
         out.at.update(dict.fromkeys(judged, earlier.started_at))
         for row_type in check.tables:
             rows += [r for r in load_part(store, row_type, earlier, check.name) if check.unit_of(r) in judged]
-        for f in load_part(store, Finding, earlier, judged_part(check.name)):
+        for f in load_part(store, Finding, earlier, check.name):
             if f.unit.split("/", 1)[0] in judged:
                 out.findings[f.finding] = f
     return Previous(out.at, RowSet.gather(rows), out.findings, tuple(used))

@@ -13,8 +13,8 @@ from fabric_health.changes import Change, fact_changes
 from fabric_health.checks import registry
 from fabric_health.checks.driver_firmware.tables import Link
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
+from fabric_health.datasets import arrow, landing, reading
 from fabric_health.datasets import evidence as evidence_store
-from fabric_health.datasets import landing, reading
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectStore
@@ -48,9 +48,7 @@ class Landed:
 
     def of(self, row_type: type[R]) -> list[R]:
         """Return the rows of a table that the run's checks landed."""
-        judged = row_type in (Finding, Coverage)
-        parts = [judged_part(name) if judged else name for name in self.run.checks]
-        return [row for part in parts for row in load_part(self.store, row_type, self.run.key, part)]
+        return [row for name in self.run.checks for row in load_part(self.store, row_type, self.run.key, name)]
 
     def quality(self) -> list[QualityResult]:
         """Return the run's data-quality results."""
@@ -66,8 +64,7 @@ class Landed:
         counts: dict[str, int] = {}
         for name in self.run.checks:
             for row_type in (*registry.check(name).tables, Finding, Coverage):
-                part = judged_part(name) if row_type in (Finding, Coverage) else name
-                n = reading.count(self.store, landing.table_key(row_type, self.run.key, part))
+                n = arrow.count(self.store, landing.table_key(row_type, self.run.key, name))
                 counts[row_type.TABLE] = counts.get(row_type.TABLE, 0) + n
         counts[Quarantine.TABLE] = len(self.quarantined())
         return counts

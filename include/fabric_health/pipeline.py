@@ -155,9 +155,7 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
         def keep(evidence: UnitEvidence) -> None:
             # Stored as it comes, so that what one unit answered is safe whatever happens to the others; and by
             # other threads, so that a slow store never delays the clock of a unit that is still being asked.
-            kept.append(
-                writers.submit(evidence_store.put_evidence, rooms.store, run.key, evidence, redactor)
-            )
+            kept.append(writers.submit(evidence_store.put_evidence, rooms.store, run.key, evidence, redactor))
             if len(kept) % 50 == 0:
                 rooms.tell(f"{check.name}: {len(kept)} of {len(requests)} units answered")
 
@@ -234,7 +232,7 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
         covered = coverage(check, run.units(rooms.site, check), refs, judged[name])
         rows: list[tuple[Row, str | None]] = [(f, shas.get(f.unit.split("/", 1)[0])) for f in found]
         rows += [(c, shas.get(c.unit)) for c in covered]
-        landing.land(rooms.store, run.key, judged_part(name), rows, (Finding, Coverage), check=name)
+        landing.land(rooms.store, run.key, name, rows, (Finding, Coverage), quarantine_part=judged_part(name))
     return {
         "findings": len(everything),
         "explained": sum(f.explained_by is not None for f in explained.values()),

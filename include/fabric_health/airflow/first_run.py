@@ -31,7 +31,7 @@ def run() -> int:
     clock.tell("[1/4] the lab: object store, nodes and switches")
     store_server.start(home())
     info = lab.up(default_site_file(), home())
-    clock.tell(f"{info.nodes} nodes and {info.switches} switches answer over SSH")
+    clock.tell(f"{info.units} units answer over SSH")
     rooms = open_rooms(default_site_file(), clock.tell)
     rooms.store.ensure_bucket()
     if next(concluded(rooms.store, rooms.site.name), None) is None:
@@ -93,7 +93,7 @@ def status() -> int:
     server, store, info = airflow.settings(), store_server.status(home()), lab.status(home())
     show(f"Airflow: {server.url if server.background.running() else 'not running'}")
     show(f"object store: {store.endpoint if store else 'not running'}")
-    show(f"lab: {info.nodes} nodes, {info.switches} switches" if info else "lab: not running")
+    show(f"lab: {info.units} units" if info else "lab: not running")
     return Exit.HEALTHY
 
 

@@ -31,7 +31,7 @@ def up(
     store = embedded.start(home())
     clock.tell(f"object store at {store.endpoint}; starting the lab's units")
     info = lab.up(context.obj or default_site_file(), home())
-    clock.tell(f"{info.nodes} nodes and {info.switches} switches answer over SSH on port {info.port}")
+    clock.tell(f"{info.units} units answer over SSH on port {info.port}")
     if planted:
         plant()
 
@@ -54,7 +54,7 @@ def status() -> None:
 
     store, info = embedded.status(home()), lab.status(home())
     show(f"object store: {store.endpoint if store else 'not running'}")
-    show(f"lab: {info.nodes} nodes, {info.switches} switches, port {info.port}" if info else "lab: not running")
+    show(f"lab: site {info.site_name}, {info.units} units, port {info.port}" if info else "lab: not running")
     if info and info.faults:
         grid(
             ["fault", "unit", "value", "since (UTC)"],

@@ -45,7 +45,7 @@ def tables(name: Annotated[str | None, typer.Argument(help="table: show its colu
     from fabric_health.datasets import contracts, registry
     from fabric_health.datasets import sql as engine
 
-    known = {t.TABLE: t for t in registry.ALL_TABLES}
+    known = {t.TABLE: t for t in registry.all_tables()}
     if name is not None:
         if name not in known:
             raise UsageError(f"no table is called {name!r}; known: {', '.join(sorted(known))}")

@@ -72,7 +72,7 @@ def print_answer(rooms: Any, ref: str) -> Answer:
     from fabric_health.landed import Landed
 
     document = pipeline.load_run(rooms, ref)
-    record = next(r for r in load_part(rooms.store, Run, document.key, "run") if isinstance(r, Run))
+    record = load_part(rooms.store, Run, document.key, "run")[0]
     look = answers.news(Landed(rooms.store, document).of(Finding))
     out.print()
     show(f"{record.answer}  {record.headline}")
@@ -82,7 +82,7 @@ def print_answer(rooms: Any, ref: str) -> Answer:
             [[f.severity, f.unit, f.summary, f.expected or "", f.actual or "", f.action or ""] for f in look[:40]],
         )
     if len(look) > 40:
-        show(f"and {len(look) - 40} more: fabric-health sql 'select * from current_findings'")
+        show(f"and {len(look) - 40} more; all are in the view current_findings")
     show(f"coverage  {record.coverage_ratio:.1%} of (check, unit) pairs in scope judged")
     return Answer(record.answer)
 
