@@ -45,8 +45,8 @@ _XID_FOLLOWERS = frozenset({"xid_45", "xid_154", "xid_171", "xid_172"})
 def judge(rows: RowSet, context: Context) -> list[Finding]:
     """Return the findings of a run, ordered by node, unit, rule and metric; the order of rows makes no difference.
 
-    Nodes that did not answer give none here; partly read nodes give what could be judged, and the run reports the
-    rest of them as such.
+    Nodes that did not answer give none here: the run reports them. What a partly read node did not give is a finding
+    of kind ``not_judged``.
     """
     judged = fleet(rows, context)
     found: list[Finding] = list(version_findings(judged))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from fabric_health.checks.check import Context, RowSet
@@ -18,6 +19,8 @@ from fabric_health.evidence import ReachStatus
 from fabric_health.site import Node, Thresholds
 
 PartKind = Literal["node", "gpu", "nic", "drive"]
+# Facts by unit and attribute; no unit is without a fact.
+Facts = Mapping[str, Mapping[str, Fact]]
 MAX_TEXT = 200
 
 
@@ -51,13 +54,12 @@ class NodeView:
 
     node: Node
     thresholds: Thresholds
-    facts: Mapping[str, Mapping[str, Fact]]
+    facts: Facts
     links: Mapping[str, tuple[Link, ...]]
     events: tuple[KernelEvent, ...]
-    earlier_facts: Mapping[str, Mapping[str, Fact]]
+    earlier_facts: Facts
     earlier_links: Mapping[tuple[str, int], Link]
     elapsed_s: float | None
-    partial: bool
     gaps: set[Gap] = field(default_factory=set)
 
     @property
@@ -65,18 +67,18 @@ class NodeView:
         """The node itself."""
         return Part(self.node.name, "node")
 
-    @property
+    @cached_property
     def gpus(self) -> tuple[Part, ...]:
         """GPUs that the node showed, in order of their index."""
         return self._parts("gpu")
 
-    @property
+    @cached_property
     def nics(self) -> tuple[Part, ...]:
         """NICs of the SKU that the node showed, in the order of the site file."""
         units = [self.node.nic_unit(n.name) for n in self.node.sku.nics]
         return tuple(Part(u, "nic") for u in units if u in self.facts or u in self.links)
 
-    @property
+    @cached_property
     def drives(self) -> tuple[Part, ...]:
         """NVMe drives that the node showed."""
         return self._parts("drive")
@@ -86,8 +88,7 @@ class NodeView:
         return {"node": (self.part,), "gpu": self.gpus, "nic": self.nics, "drive": self.drives}[kind]
 
     def _parts(self, kind: PartKind) -> tuple[Part, ...]:
-        units = (u for u, facts in self.facts.items() if any(f.unit_kind == kind for f in facts.values()))
-        return tuple(Part(u, kind) for u in sorted(units, key=natural))
+        return tuple(Part(u, kind) for u in sorted(of_kind(self.facts, kind), key=natural))
 
     def fact(self, part: Part, attribute: str) -> Fact | None:
         """Return the fact as it is, without noting a gap."""
@@ -146,7 +147,7 @@ class Fleet:
     """Nodes to judge, and the latest known facts of the other nodes of the site, which only vote."""
 
     nodes: tuple[NodeView, ...]
-    others: Mapping[str, Mapping[str, Mapping[str, Fact]]]
+    others: Mapping[str, Facts]
     context: Context
 
 
@@ -179,7 +180,6 @@ def fleet(rows: RowSet, context: Context) -> Fleet:
                 earlier_facts=earlier.get(node.name, {}),
                 earlier_links=earlier_links.get(node.name, {}),
                 elapsed_s=_elapsed_s(context, node.name),
-                partial=reach.status is ReachStatus.PARTIAL,
             )
         )
     judged = {v.node.name for v in nodes if v.facts}
@@ -188,7 +188,7 @@ def fleet(rows: RowSet, context: Context) -> Fleet:
 
 def _facts_by_node(facts: Iterable[Fact]) -> dict[str, dict[str, dict[str, Fact]]]:
     out: dict[str, dict[str, dict[str, Fact]]] = {}
-    for fact in sorted(facts, key=repr):
+    for fact in sorted(facts, key=lambda f: (f.unit, f.attribute, f.state, f.value or "", f.detail or "")):
         node = fact.unit.partition("/")[0]
         out.setdefault(node, {}).setdefault(fact.unit, {})[fact.attribute] = fact
     return out
@@ -200,6 +200,11 @@ def _elapsed_s(context: Context, node: str) -> float | None:
         return None
     seconds = (context.started_at - earlier).total_seconds()
     return seconds if seconds > 0 else None
+
+
+def of_kind(facts: Facts, kind: PartKind) -> dict[str, Mapping[str, Fact]]:
+    """Return the units of one kind with their facts."""
+    return {u: f for u, f in facts.items() if next(iter(f.values())).unit_kind == kind}
 
 
 def value_of(fact: Fact | None) -> str | None:

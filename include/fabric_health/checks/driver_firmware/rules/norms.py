@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabric_health.checks.driver_firmware.rules.attributes import DEFAULTS, UNIFORM
-from fabric_health.checks.driver_firmware.view import Fleet, NodeView, PartKind
+from fabric_health.checks.driver_firmware.view import Facts, Fleet, NodeView, PartKind, of_kind
 from fabric_health.datasets.tables import Fact, FactState
 from fabric_health.site import Node, Sku
 
-Facts = Mapping[str, Mapping[str, Fact]]
 ABSENT = "not available"
 
 
@@ -52,14 +51,14 @@ class Norms:
     def shows(self, kind: PartKind, attribute: str) -> bool:
         """Return True when units of this kind can have the attribute."""
         return attribute in UNIFORM[kind] or any(
-            attribute in of_unit for _, facts in self._voters for of_unit in _units(facts, kind).values()
+            attribute in of_unit for _, facts in self._voters for of_unit in of_kind(facts, kind).values()
         )
 
     def ballot(self, kind: PartKind, attribute: str) -> Ballot:
         """Count the values of an attribute."""
         votes: dict[str, Counter[str]] = {}
         for node, facts in self._voters:
-            for unit, of_unit in _units(facts, kind).items():
+            for unit, of_unit in of_kind(facts, kind).items():
                 vote = _vote(of_unit.get(attribute))
                 if vote is not None:
                     group = self.group(node, kind, attribute, unit.partition("/")[2], of_unit)
@@ -94,10 +93,6 @@ class Norms:
         if count < self.min_share * total:
             return None
         return Norm(value, f"as {count} of {total} {group} of {self.sku_name}", given=False, pinned=False)
-
-
-def _units(facts: Facts, kind: PartKind) -> dict[str, Mapping[str, Fact]]:
-    return {u: f for u, f in facts.items() if any(x.unit_kind == kind for x in f.values())}
 
 
 def _vote(fact: Fact | None) -> str | None:

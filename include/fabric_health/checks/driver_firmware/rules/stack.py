@@ -34,24 +34,8 @@ def stack_findings(view: NodeView) -> Iterator[Finding]:
     driver = view.text(view.part, "driver_version", required=True)
     if driver is None:
         return
-    yield from _part(
-        view,
-        driver,
-        "kernel_module_version",
-        "The loaded kernel module",
-        "CUDA and NVML fail for new processes",
-        NVIDIA_SMI,
-    )
-    if view.node.sku.has_fabric_manager:
-        yield from _part(
-            view,
-            driver,
-            "fabric_manager_version",
-            "Fabric manager",
-            "CUDA cannot initialise GPUs behind NVSwitch (error 802)",
-            FABRIC_MANAGER,
-        )
-    yield from _gsp(view, driver)
+    yield from _mismatch(view, driver)
+    yield from _gsp(view, view.peek(view.part, "kernel_module_version") or driver)
 
 
 def _failure(view: NodeView) -> Finding | None:
@@ -77,30 +61,38 @@ def _failure(view: NodeView) -> Finding | None:
     return None
 
 
-def _part(view: NodeView, driver: str, attribute: str, name: str, effect: str, source: str) -> Iterator[Finding]:
-    version = view.text(view.part, attribute, required=True)
-    if version is None or version == driver:
+def _mismatch(view: NodeView, driver: str) -> Iterator[Finding]:
+    """One finding, however many parts differ from the driver: they come from one package set."""
+    parts = {"kernel_module_version": ("kernel module", "NVML and CUDA fail for new processes", NVIDIA_SMI)}
+    if view.node.sku.has_fabric_manager:
+        effect = "CUDA cannot initialise GPUs behind NVSwitch (error 802)"
+        parts["fabric_manager_version"] = ("fabric manager", effect, FABRIC_MANAGER)
+    versions = {attribute: view.text(view.part, attribute, required=True) for attribute in parts}
+    off = {attribute: version for attribute, version in versions.items() if version not in (None, driver)}
+    if not off:
         return
+    first = next(iter(off))
+    shown = ", ".join(f"{parts[attribute][0]} {version}" for attribute, version in off.items())
     yield deviation(
         view.part,
         "driver_stack_matches",
-        attribute,
+        first if len(off) == 1 else "driver_stack",
         Severity.CRITICAL,
-        f"{name} on {view.node.name} is {version}, the driver is {driver}: {effect}",
+        f"Driver of {view.node.name} is {driver}, but {shown}: {parts[first][1]}",
         expected=driver,
-        actual=version,
+        actual=shown,
         action=INSTALL,
-        source=source,
-        command=view.command(view.part, attribute),
+        source=parts[first][2],
+        command=view.command(view.part, first),
     )
 
 
-def _gsp(view: NodeView, driver: str) -> Iterator[Finding]:
-    """GSP firmware comes with the driver; one finding on the node when all its GPUs show the same other version."""
+def _gsp(view: NodeView, module: str) -> Iterator[Finding]:
+    """GSP firmware is loaded by the kernel module; one finding on the node when all its GPUs show the same other."""
     off: list[tuple[Part, str]] = []
     for gpu in view.gpus:
         version = view.text(gpu, "gsp_firmware_version")
-        if version is not None and version != driver:
+        if version is not None and version != module:
             off.append((gpu, version))
     if len(off) > 1 and len(off) == len(view.gpus) and len({version for _, version in off}) == 1:
         off = [(view.part, off[0][1])]
@@ -111,8 +103,8 @@ def _gsp(view: NodeView, driver: str) -> Iterator[Finding]:
             "gsp_firmware_version",
             Severity.WARNING,
             f"GSP firmware of {'all GPUs of ' if part == view.part else ''}{part.unit} is {version}, "
-            f"the driver is {driver}",
-            expected=driver,
+            f"the kernel module is {module}",
+            expected=module,
             actual=version,
             action=INSTALL,
             source=GSP,

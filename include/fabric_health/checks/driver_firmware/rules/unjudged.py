@@ -13,8 +13,6 @@ MAX_ITEMS = 4
 
 def unjudged_findings(view: NodeView) -> Iterator[Finding]:
     """Report the gaps that the rules left in a node's view. Call it after every other rule has run."""
-    if view.partial:
-        return
     grouped: dict[tuple[str, bool], dict[Part, list[Gap]]] = {}
     for gap in sorted(view.gaps):
         # `ethtool_i:enp1s0` and its siblings are one tool.
