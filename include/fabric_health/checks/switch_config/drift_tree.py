@@ -123,8 +123,9 @@ def compare(platform: Platform, reference: Tree, running: Tree) -> list[Differen
     expected, actual = _prune(reference, running)
     if expected == actual:
         return []
-    # No path is excluded and no list is left in the trees, so nothing here is compared approximately.
-    found = DeepDiff(expected, actual, ignore_order=True, verbose_level=2, view="tree")
+    # No list is left in the trees, so nothing is matched by likeness; without the threshold deepdiff would report two
+    # tables with few keys in common as one changed value.
+    found = DeepDiff(expected, actual, ignore_order=True, verbose_level=2, view="tree", threshold_to_diff_deeper=0)
     out: list[Difference] = []
     for kind, change in (
         ("dictionary_item_removed", Change.MISSING),
