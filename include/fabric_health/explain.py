@@ -6,10 +6,10 @@ others keep their row and point at it with ``explained_by``, so that one cause i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fabric_health.datasets.tables import Finding
+from fabric_health.datasets.tables import Finding, Severity
 from fabric_health.evidence import ReachStatus
 from fabric_health.site import Cable, Site
 
@@ -22,13 +22,7 @@ UNIT_ANSWERS = "unit_answers"
 
 # What a switch port shows of a peer that is down, and no more.
 _OF_A_DEAD_PEER = (PORT_DOWN, PORT_NEIGHBOR)
-# Between two switches: (rule at one end, rules that it explains at the other), strongest first.
-_BETWEEN_SWITCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (PORT_ADMIN, _OF_A_DEAD_PEER),
-    (PORT_DOWN, _OF_A_DEAD_PEER),
-    (PORT_SPEED, (PORT_SPEED,)),
-    (PORT_FLAPS, (PORT_FLAPS,)),
-)
+_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 ByRule = Mapping[str, Finding]
 
@@ -40,26 +34,26 @@ def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
     - A switch port that is shut down explains the NIC's link; a port at the wrong speed explains the NIC's rate.
     - With neither end shut down, the NIC's finding stands for both.
     - A node or switch that cannot be reached at all explains links that are down at the other end of its cables.
-    - Between switches the end that is shut down stands for both, else the end that explains something already
-      (a config line), else the first by name.
+    - Of a flapping link between switches the first end by name stands for both. (Other findings on both ends of such
+      a cable come from one check, which explains them itself.)
 
-    Findings that are explained already are left as they are.
+    Findings that are explained already are left as they are, and nothing is explained by a lesser finding.
     """
     units: dict[str, dict[str, Finding]] = {}
     for f in findings:
         units.setdefault(f.unit, {}).setdefault(f.rule, f)
-    causes = {f.explained_by for f in findings if f.explained_by}
     explained: dict[str, str] = {}
     for cable in site.cables:
         one = units.get(f"{cable.switch}/{cable.port}", {})
         other = units.get(f"{cable.peer}/{cable.peer_port}", {})
         if one and other:
-            pairs = _node_cable(one, other) if cable.peer_kind == "node" else _switch_cable(cable, one, other, causes)
+            pairs = _node_cable(one, other) if cable.peer_kind == "node" else _switch_cable(cable, one, other)
         else:
             pairs = _dead_end(one or other, units.get(cable.peer if one else cable.switch, {}))
         for effect, cause in pairs:
-            # Never in a circle, and never through a finding that is itself explained.
-            if effect.explained_by is None and cause.explained_by is None and cause.finding not in explained:
+            # Never in a circle, never through a finding that is itself explained, never hiding the worse one.
+            open_ends = effect.explained_by is None and cause.explained_by is None and cause.finding not in explained
+            if open_ends and _RANK[Severity(cause.severity)] >= _RANK[Severity(effect.severity)]:
                 explained.setdefault(effect.finding, cause.finding)
     return [replace(f, explained_by=explained[f.finding]) if f.finding in explained else f for f in findings]
 
@@ -90,18 +84,8 @@ def _disabled(down: Finding) -> bool:
     return "DISABLED" in (down.actual or "").upper()
 
 
-def _switch_cable(cable: Cable, near: ByRule, far: ByRule, causes: Iterable[str]) -> Iterator[tuple[Finding, Finding]]:
+def _switch_cable(cable: Cable, near: ByRule, far: ByRule) -> Iterator[tuple[Finding, Finding]]:
     """Yield (effect, cause) of a cable between two switches."""
-    known = set(causes)
-    ends = [(f"{cable.switch}/{cable.port}", near), (f"{cable.peer}/{cable.peer_port}", far)]
-    for rule, explains in _BETWEEN_SWITCHES:
-        with_rule = [end for end in ends if rule in end[1]]
-        if not with_rule:
-            continue
-        if rule == PORT_ADMIN and len(with_rule) == 2:
-            return
-        _, cause_end = min(with_rule, key=lambda end: (end[1][rule].finding not in known, end[0]))
-        effect_end = far if cause_end is near else near
-        yield from ((effect_end[effect], cause_end[rule]) for effect in explains if effect in effect_end)
-        if rule == PORT_ADMIN:
-            return
+    if PORT_FLAPS in near and PORT_FLAPS in far:
+        near_first = f"{cable.switch}/{cable.port}" < f"{cable.peer}/{cable.peer_port}"
+        yield (far[PORT_FLAPS], near[PORT_FLAPS]) if near_first else (near[PORT_FLAPS], far[PORT_FLAPS])

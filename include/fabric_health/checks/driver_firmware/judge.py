@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabric_health.checks.check import Context, RowSet
@@ -29,17 +29,26 @@ NODE_RULES: tuple[Callable[[NodeView], Iterator[Finding]], ...] = (
     drive_findings,
     event_findings,
 )
-# effect -> causes: a finding of the effect on a unit is explained by one of the cause on the same unit or its node.
-_EXPLAINED: dict[str, tuple[str, ...]] = {
-    "fabric_state": ("fabric_manager_active", "driver_stack_matches"),
-    "nvlinks": ("fabric_manager_active",),
-    "link_downed": ("link_flaps",),
-    "link_error_recovery": ("link_flaps",),
+# rule -> (rule, metric) of what explains it on the same unit or its node; metric None: any.
+_EXPLAINED: dict[str, tuple[tuple[str, str | None], ...]] = {
+    "fabric_state": (("fabric_manager_active", None), ("driver_stack_matches", None)),
+    "nvlinks": (("fabric_manager_active", None),),
+    "link_downed": (("link_flaps", None),),
+    "link_error_recovery": (("link_flaps", None),),
+    "gpu_present": (("xid", "xid_79"),),
+    "gpu_responds": (("xid", "xid_79"),),
 }
+# Xids that a state of the GPU tells again, as long as it lasts.
+_XID_EXPLAINED: dict[str, tuple[str, ...]] = {
+    "xid_63": ("remap_pending", "remap_failure"),
+    "xid_64": ("remap_failure",),
+    "xid_74": ("nvlinks",),
+}
+# Xid 45 cleans up after others, 154 says what to do about them, 171 and 172 are details of 48.
+_XID_FOLLOWERS = ("xid_45", "xid_154", "xid_171", "xid_172")
 # A tool that cannot answer because of what another finding says.
-_SILENCED_BY: tuple[str, ...] = ("driver_responds", "gpu_responds", "gpu_present", "nic_present", "drive_present")
-# Xid 45 cleans up after others, 63 records a remap, 154 and 171/172 follow the Xid that caused them.
-_XID_FOLLOWERS = frozenset({"xid_45", "xid_154", "xid_171", "xid_172"})
+_SILENCED_BY = ("driver_responds", "gpu_responds", "gpu_present", "nic_present", "drive_present")
+_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 
 def judge(rows: RowSet, context: Context) -> list[Finding]:
@@ -61,22 +70,29 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
 
 def _explain(found: list[Finding]) -> list[Finding]:
     by_unit: dict[str, list[Finding]] = {}
-    for item in sorted(found, key=lambda f: (f.rule, f.metric)):
+    for item in sorted(found, key=lambda f: (-_RANK[Severity(f.severity)], f.rule, f.metric)):
         by_unit.setdefault(item.unit, []).append(item)
-    return [replace(f, explained_by=_cause(f, by_unit)) if f.explained_by is None else f for f in found]
+    return [replace(f, explained_by=_cause(f, by_unit)) for f in found]
 
 
-def _cause(effect: Finding, by_unit: dict[str, list[Finding]]) -> str | None:
+def _cause(effect: Finding, by_unit: Mapping[str, Sequence[Finding]]) -> str | None:
+    """Return the finding that explains ``effect``; nothing is explained by a lesser finding."""
     node = effect.unit.partition("/")[0]
-    near = [*by_unit.get(effect.unit, ()), *(by_unit.get(node, ()) if node != effect.unit else ())]
+    same = by_unit[effect.unit]
+    near = [*same, *(by_unit.get(node, ()) if node != effect.unit else ())]
     if effect.kind == FindingKind.NOT_JUDGED:
-        causes = _SILENCED_BY
-        near = [f for f in near if f.rule not in causes or _silences(f, effect)]
+        causes = [f for f in near if f.rule in _SILENCED_BY and _silences(f, effect)]
+    elif effect.rule == "xid" and effect.metric in _XID_FOLLOWERS:
+        causes = [f for f in same if _asks_for_action(f)]
+    elif effect.rule == "recovery_action":
+        causes = [f for f in same if f.rule == "xid" and _asks_for_action(f)]
     elif effect.rule == "xid":
-        return _xid_cause(effect, by_unit.get(effect.unit, ()))
+        causes = [f for f in same if f.rule in _XID_EXPLAINED.get(effect.metric, ())]
     else:
-        causes = _EXPLAINED.get(effect.rule, ())
-    return next((f.finding for rule in causes for f in near if f.rule == rule), None)
+        wanted = _EXPLAINED.get(effect.rule, ())
+        causes = [f for rule, metric in wanted for f in near if f.rule == rule and metric in (None, f.metric)]
+    rank = _RANK[Severity(effect.severity)]
+    return next((f.finding for f in causes if _RANK[Severity(f.severity)] >= rank), None)
 
 
 def _silences(cause: Finding, effect: Finding) -> bool:
@@ -84,11 +100,5 @@ def _silences(cause: Finding, effect: Finding) -> bool:
     return cause.rule != "driver_responds" or effect.command in (cause.command, "nvlink")
 
 
-def _xid_cause(effect: Finding, near: tuple[Finding, ...] | list[Finding]) -> str | None:
-    if effect.metric == "xid_63":
-        return next((f.finding for f in near if f.rule in ("remap_pending", "remap_failure")), None)
-    if effect.metric not in _XID_FOLLOWERS:
-        return None
-    others = [f for f in near if f.rule == "xid" and f.metric not in _XID_FOLLOWERS]
-    others.sort(key=lambda f: (f.severity != Severity.CRITICAL, f.severity != Severity.WARNING, f.metric))
-    return next((f.finding for f in others if f.severity != Severity.INFO), None)
+def _asks_for_action(f: Finding) -> bool:
+    return f.rule == "xid" and f.metric not in _XID_FOLLOWERS and f.severity != Severity.INFO

@@ -141,6 +141,11 @@ class NodeView:
         value = value_of(self.earlier_facts.get(part.unit, {}).get(attribute))
         return None if value is None else whole(value)
 
+    def replaced(self, part: Part) -> bool:
+        """Return True when the serial number says that another part sits there than in the previous run."""
+        now, before = self.peek(part, "serial"), value_of(self.earlier_facts.get(part.unit, {}).get("serial"))
+        return now is not None and before is not None and now != before
+
 
 @dataclass(frozen=True)
 class Fleet:

@@ -95,6 +95,34 @@ def test_a_recorded_remap_points_at_the_pending_one(fleet):
     assert found["xid"].explained_by == found["remap_pending"].finding
 
 
+def test_a_gpu_that_fell_off_the_bus_and_is_missing_is_one_primary_finding(fleet):
+    fleet.event(GPU, "xid", code=79)
+    fleet.drop(GPU)
+    fleet.set("gpu-001", "gpu_count", "3")
+    found = fleet.judge()
+    assert [f.metric for f in found if f.explained_by is None] == ["xid_79"]
+    assert {f.rule for f in found} == {"xid", "gpu_present"}
+
+
+def test_the_reset_that_an_xid_asks_for_points_at_it(fleet):
+    fleet.event(GPU, "xid", code=95)
+    fleet.event(GPU, "xid", "to 0x1 (GPU Reset Required)", code=154)
+    fleet.set(GPU, "recovery_action", "Reset")
+    assert [f.metric for f in fleet.judge() if f.explained_by is None] == ["xid_95"]
+
+
+def test_links_that_are_down_tell_their_xid_again(fleet):
+    fleet.event(GPU, "xid", code=74)
+    fleet.set(GPU, "nvlinks_active", "17")
+    assert [f.rule for f in fleet.judge() if f.explained_by is None] == ["nvlinks"]
+
+
+def test_a_critical_xid_is_never_hidden_behind_a_warning(fleet):
+    fleet.event(GPU, "xid", "to 0x2 (Node Reboot Required)", code=154)
+    fleet.event(GPU, "xid", code=94)
+    assert {f.metric for f in fleet.judge() if f.explained_by is None} == {"xid_94", "xid_154"}
+
+
 @pytest.mark.parametrize(
     ("messages", "severity"),
     [

@@ -59,3 +59,11 @@ def test_smartctl_missing_is_not_a_pass(fleet):
             fleet.error(unit, attribute, "not installed")
     f = fleet.only()
     assert (f.rule, f.metric, f.kind) == ("readable", "smartctl", "not_judged")
+
+
+def test_media_errors_of_another_drive_are_not_new_ones(fleet):
+    fleet.set("gpu-001/nvme0", "serial", "S1")
+    fleet.remember()
+    fleet.set("gpu-001/nvme0", "serial", "S2")
+    fleet.set("gpu-001/nvme0", "media_errors", "500")
+    assert fleet.judge() == []

@@ -83,8 +83,7 @@ def _wear(view: NodeView, drive: Part) -> Iterator[Finding]:
 
 def _media_errors(view: NodeView, drive: Part) -> Iterator[Finding]:
     now, before = view.number(drive, "media_errors"), view.earlier_number(drive, "media_errors")
-    # Fewer errors than before means another drive in the slot: unknown, not a finding.
-    if now is None or before is None or now <= before:
+    if now is None or before is None or now <= before or view.replaced(drive):
         return
     yield deviation(
         drive,
