@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ SHOWN_VALUES = 10
 MAX_OBSERVED = 2000
 _BEACON = re.compile(rb"https://great-expectations-web-assets[^\"']*")
 _RANDOM_ID = re.compile(rb"collapse-body-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME = re.compile(rb"\b\d{8}T\d{6}\.\d{6}Z\b")
 # The pages and what they need to look right; the animated walk-through is 3.5 MiB a run and adds nothing.
 _KEPT_SUFFIXES = frozenset({".html", ".css", ".ico", ".svg"})
 
@@ -51,7 +53,7 @@ def validate(batches: Sequence[Batch], key: RunKey) -> tuple[list[QualityResult]
             by_rule = {r.expectation_config.meta["rule"]: r for r in outcome.results}
             results += [_result(batch, rule, by_rule.get(n)) for n, rule in enumerate(batch.rules)]
         context.build_data_docs(site_names=[SITE])
-        return results, _files(Path(folder))
+        return results, _files(Path(folder), key)
 
 
 def _docs_site(folder: str) -> dict[str, Any]:
@@ -127,19 +129,22 @@ def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def _files(folder: Path, key: RunKey) -> dict[str, bytes]:
+    run_time = key.started_at.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ").encode()
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in _KEPT_SUFFIXES)
-    return {p.relative_to(folder).as_posix(): _quiet(p) for p in files}
+    return {p.relative_to(folder).as_posix(): _quiet(p, run_time) for p in files}
 
 
-def _quiet(path: Path) -> bytes:
+def _quiet(path: Path, run_time: bytes) -> bytes:
     """Return a file; of a page, without what makes each rendering of the same results differ.
 
-    That is the remote logo, whose address tells its owner when the page is looked at, and random element ids.
+    That is the remote logo, whose address tells its owner when the page is looked at, random element ids, and the
+    time of loading: only the run's own time stays.
     """
     data = path.read_bytes()
     if path.suffix != ".html":
         return data
     numbers: dict[bytes, bytes] = {}
     page = _BEACON.sub(b"data:,", data)
+    page = _TIME.sub(lambda m: m[0] if m[0] == run_time else b"-", page)
     return _RANDOM_ID.sub(lambda m: numbers.setdefault(m[0], b"collapse-body-%d" % len(numbers)), page)
