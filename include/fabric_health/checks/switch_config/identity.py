@@ -32,8 +32,8 @@ def _cumulus(answers: Answers) -> Identity:
     system = answers.json("system", lambda d: isinstance(d, dict) and "hostname" in d, "a system with its `hostname`")
     platform = answers.json(
         "platform",
-        lambda d: isinstance(d, dict) and bool({"product-name", "serial-number", "part-number"} & set(d)),
-        "a platform with its `product-name`",
+        lambda d: isinstance(d, dict) and bool({"serial-number", "part-number", "asic-model"} & set(d)),
+        "a platform with its `serial-number`",
     )
     version = mapping(mapping(system).get("version"))
     out = _pick(system, "system", hostname=("hostname",), os_version=("product-release", "build", "os-version"))

@@ -25,7 +25,7 @@ def parse_ports(answers: Answers, config: str | None, lossless: frozenset[int]) 
     ``config`` is the normalised config, None when it could not be read; ``lossless`` the priorities that should be.
     """
     ports = PortReadings(lambda name: canonical_port("nxos", name))
-    interfaces = answers.json("interfaces", _rows_with("interface", "state"), "TABLE_interface with `state`")
+    interfaces = answers.json("interfaces", _rows_with("interface", "eth_mtu"), "TABLE_interface with `eth_mtu`")
     for entry in _rows(interfaces, "interface"):
         port = ports.of(entry.get("interface"))
         if port is not None:
@@ -37,6 +37,11 @@ def parse_ports(answers: Answers, config: str | None, lossless: frozenset[int]) 
         if port is not None:
             _status(port, entry)
     ports.closed = ports.closed or status is not None
+    for entry in _rows(interfaces, "interface"):
+        port = ports.of(entry.get("interface"))
+        # `auto-speed` and `auto` name none: then the bandwidth, which follows the speed unless a line overrides it.
+        if port is not None and port.speed_gbps is None:
+            port.speed_gbps = values.speed_gbps(values.count(entry.get("eth_bw")), "k")
     tree = blocks.read(config) if config is not None else None
     _pfc(answers, ports, tree)
     neighbors = answers.json("lldp", _rows_with("nbor_detail", "l_port_id"), "TABLE_nbor_detail")
@@ -62,9 +67,7 @@ def _interface(port: PortReading, entry: dict[str, Any]) -> None:
     port.oper_up = _word(entry.get("state"))
     port.admin_up = _word(entry.get("admin_state"))
     port.mtu_bytes = values.mtu_bytes(entry.get("eth_mtu"))
-    speed = values.speed_gbps(entry.get("eth_speed"), "m")
-    # `auto-speed` names none; the bandwidth of a port that is up follows its speed unless a line overrides it.
-    port.speed_gbps = speed if speed is not None else values.speed_gbps(_number(entry.get("eth_bw")), "k")
+    port.speed_gbps = values.speed_gbps(entry.get("eth_speed"), "m")
     port.fec = values.fec(entry.get("eth_oper_fec_state"))
     port.description = clean(entry.get("desc"), 500)
     port.rx_packets = values.count(entry.get("eth_inpkts"))
@@ -77,10 +80,6 @@ def _interface(port: PortReading, entry: dict[str, Any]) -> None:
 
 def _word(value: object) -> bool | None:
     return _UP.get(value.strip().lower()) if isinstance(value, str) else None
-
-
-def _number(value: object) -> int | None:
-    return values.count(value)
 
 
 def _status(port: PortReading, entry: dict[str, Any]) -> None:
@@ -183,7 +182,7 @@ def _ecn(ports: PortReadings, config: blocks.Block, lossless: frozenset[int]) ->
         if block is not config.children[-1]
     }
     for name, port in ports.ports.items():
-        block = interfaces.get(name)
-        if block is not None:
-            own = next((policy for policy, _ in block.below("service-policy type queuing output ")), default)
+        section = interfaces.get(name)
+        if section is not None:
+            own = next((policy for policy, _ in section.below("service-policy type queuing output ")), default)
             port.ecn = (lossless or {3}) <= marking.get(own, set())

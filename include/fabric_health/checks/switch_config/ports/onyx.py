@@ -59,9 +59,10 @@ def _entries(answers: Answers, command: str, key: str) -> Iterator[tuple[str, di
     def is_table(data: Any) -> bool:
         return any(key.lower() in _fields(entry) for _, entry in _pairs(data))
 
-    data = answers.json(command, is_table, f"ports with `{key}`")
-    for name, entry in _pairs(data):
-        yield name, _fields(entry)
+    merged: dict[str, dict[str, Any]] = {}
+    for name, entry in _pairs(answers.json(command, is_table, f"ports with `{key}`")):
+        merged.setdefault(name, {}).update(_fields(entry))
+    yield from merged.items()
 
 
 def _pairs(data: Any) -> Iterator[tuple[str, Any]]:

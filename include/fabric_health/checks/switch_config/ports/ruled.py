@@ -71,9 +71,11 @@ def _starts(line: str, titles: Sequence[str]) -> list[int] | None:
 
 
 def _slice(header: str, starts: Sequence[int], body: Sequence[str]) -> Table:
+    """Cut ``body`` at ``starts``. A row with text across a cut does not follow the ruler: half a cell is no value."""
     ends = [*starts[1:], MAX_WIDTH]
 
     def cells(line: str) -> tuple[str, ...]:
         return tuple(line[a:b].strip() for a, b in zip(starts, ends, strict=True))
 
-    return Table(cells(header), tuple(cells(line) for line in body))
+    aligned = (line for line in body if all(line[at - 1 : at].isspace() or len(line) < at for at in starts[1:]))
+    return Table(cells(header), tuple(cells(line) for line in aligned))
