@@ -19,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from fabric_health.errors import SiteError, UsageError
 
+# libyaml's safe loader where PyYAML was built with it: ten times faster on a site of a thousand nodes.
+_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_SITE_BYTES = 16 << 20
 MAX_UNITS = 100_000
 Platform = Literal["cumulus", "sonic", "onyx", "eos", "nxos"]
@@ -309,7 +311,7 @@ def load_site(path: Path | str) -> Site:
     path = Path(path)
     text = _read(path)
     root = _compose(path, text)
-    data = yaml.safe_load(text)
+    data = yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506  a safe loader in either form
     if not isinstance(data, dict):
         raise SiteError(f"{path}:1: expected a mapping with the keys {', '.join(SiteFile.model_fields)}")
     try:
@@ -500,7 +502,7 @@ def _read(path: Path) -> str:
 
 def _compose(path: Path, text: str) -> yaml.Node:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_YAML_LOADER)
         if root is None:
             raise SiteError(f"{path}:1: the file is empty; expected a site, see include/sites/example.yaml")
         duplicate = next(_duplicates(root), None)
