@@ -58,7 +58,7 @@ def version(text: str | None) -> Cell:
     return matching(text, VERSION, "a version")
 
 
-_PHRASE = re.compile(r"[^\W_](?:[^\x00-\x1f<>]{0,198}[^\s<>])?")
+_PHRASE = re.compile(r"[^\W_](?:[^\x00-\x1f<>\ufffd]{0,198}[^\s<>\ufffd])?")
 
 
 def phrase(text: str | None, what: str) -> Cell:

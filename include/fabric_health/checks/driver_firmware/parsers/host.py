@@ -25,7 +25,9 @@ def parse_uname(text: str) -> Cell:
 
 def parse_bios(text: str) -> Cell:
     """Return the BIOS version."""
-    return cells.phrase(only_line(text), "a BIOS version")
+    line = only_line(text)
+    # Vendors write what they like, but never a version without a digit: that is a message.
+    return cells.phrase(line if re.search(r"[0-9]", line) else None, "a BIOS version")
 
 
 _ASSIGNMENT = re.compile(r"([A-Z_]{1,40})=(['\"]?)([^'\"]{0,200})\2")
@@ -138,8 +140,10 @@ def parse_packages(text: str) -> Cell:
     """Return the version of the installed DOCA profile from lines ``name<TAB>version``."""
     versions: dict[str, str] = {}
     for line in lines(text):
-        name, tab, given = line.strip().partition("\t")
-        if tab and given.strip():
+        name, tab, given = line.strip(" \r").partition("\t")
+        if not tab and name:
+            return cells.error(f"{one_line(name, 60)!r} is not a package with its version")
+        if given.strip():
             versions[name.partition(":")[0]] = given.strip()
     for profile in _PROFILES:
         if profile in versions:

@@ -60,7 +60,9 @@ def parse_journal(text: str) -> Log:
             unreadable += _HINT.match(line[:80]) is None
             continue
         if not _CANDIDATE.search(line):
-            entries += 1
+            is_entry = '"MESSAGE"' in line
+            entries += is_entry
+            unreadable += not is_entry
             continue
         try:
             entry = json.loads(line.lstrip("\ufeff"))
@@ -130,31 +132,34 @@ def _iso_time(found: re.Match[str]) -> datetime | None:
         return None
 
 
+# All are matched at the start of the message: further in stands what user processes choose, their own names.
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{4,20})(?: GPU-I:\d{1,3})?(?: GPU-CI:\d{1,3})?\): (?P<code>\d{1,5}), ?"
 )
-_SXID = re.compile(r"\bSXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}), ?(?P<rest>.{0,40})")
-_LINK_DOWN = re.compile(
-    r"\bmlx[45]_core (?P<pci>[0-9a-f:.]{7,14})(?:\([^)]{1,20}\))? (?P<netdev>[\w.@-]{1,32}): Link down"
+_SXID = re.compile(
+    r"nvidia-nvswitch\d{0,3}: SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,6}), ?(?P<rest>.{0,40})"
 )
-_LOST_CARRIER = re.compile(r"(?:^|\s)(?P<netdev>[\w.@-]{1,32}): Lost carrier\b")
+_LINK_DOWN = re.compile(
+    r"mlx[45]_core (?P<pci>[0-9a-f:.]{7,14})(?:\([^)]{1,20}\))? (?P<netdev>[\w.@-]{1,32}): Link down"
+)
+_LOST_CARRIER = re.compile(r"(?:systemd-networkd\[\d{1,8}\]: )?(?P<netdev>[\w.@-]{1,32}): Lost carrier\b")
 
 
 def _events(message: str, at: datetime | None, writer: str) -> Iterator[LogEvent]:
-    text = clean(message[:MAX_LINE])
+    text = clean(message[:MAX_LINE]).lstrip()
     shown = one_line(text, MAX_MESSAGE)
     if writer == "kernel":
-        xid = _XID.search(text)
+        xid = _XID.match(text)
         if xid:
             yield LogEvent("xid", int(xid["code"]), slot(xid["pci"]), None, at, shown, writer)
             return
-        sxid = _SXID.search(text)
+        sxid = _SXID.match(text)
         if sxid:
             # "Data {0x..}" and "Severity .." lines go on with the event of the line before.
             if not sxid["rest"].startswith(("Data", "Severity")):
                 yield LogEvent("sxid", int(sxid["code"]), slot(sxid["pci"]), None, at, shown, writer)
             return
-    carrier = _LINK_DOWN.search(text) or _LOST_CARRIER.search(text)
+    carrier = _LINK_DOWN.match(text) or _LOST_CARRIER.match(text)
     if carrier:
         pci = carrier.groupdict().get("pci")
         yield LogEvent("lost_carrier", None, pci, carrier["netdev"], at, shown, writer)

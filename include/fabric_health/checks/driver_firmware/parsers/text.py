@@ -10,15 +10,19 @@ from typing import Any
 MAX_CHARS = 16 << 20
 MAX_LINE = 4096
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
+_LINE_ENDS = re.compile(r"\r+(?=\n|\Z)|\ufeff")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return ``text`` (at most ``MAX_CHARS``) without terminal escapes, control characters and byte order marks."""
+    """Return ``text`` (at most ``MAX_CHARS``) without terminal escapes, carriage returns and byte order marks.
+
+    Any other control character becomes U+FFFD: what stands around it must not grow together into a value.
+    """
     text = text[:MAX_CHARS]
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    return _CONTROLS.sub("", text)
+    return _CONTROLS.sub("\ufffd", _LINE_ENDS.sub("", text))
 
 
 def lines(text: str) -> Iterator[str]:

@@ -49,6 +49,7 @@ def parse_xml(text: str) -> Element:
     """Return the root of ``text``. Raises XmlError for anything but one complete, harmless document."""
     builder = _Builder()
     parser = expat.ParserCreate(namespace_separator=None)
+    parser.buffer_text = True
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
