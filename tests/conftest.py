@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 from fabric_health.datasets import embedded
 from fabric_health.datasets.store import ObjectStore
+
+# Rows that the tests of several folders build on.
+sys.path.insert(0, str(Path(__file__).parent / "datasets"))
 
 
 @pytest.fixture(scope="session")

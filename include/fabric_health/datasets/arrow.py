@@ -224,7 +224,7 @@ def _no_fault(_c: Column, _value: bool) -> None:
 
 
 def _spaced(unit: str) -> str:
-    return f" {unit}" if unit else ""
+    return f" {unit}" if unit not in {"", "1"} else ""
 
 
 _FAULTS: dict[type, Callable[[Column, Any], str | None]] = {

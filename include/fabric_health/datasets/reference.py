@@ -43,8 +43,8 @@ def render(tables: Sequence[type[Row]]) -> str:
             f"Version {row_type.MAJOR}. Key: {', '.join(f'`{k}`' for k in row_type.KEY)}.\n",
             _rows(columns(row_type)),
         ]
-    parts += ["\n" + _VIEWS, *(f"\n- `{name}`: {text}" for name, text in _views()), "\n"]
-    return "\n".join(p.rstrip("\n") if i < len(parts) - 1 else p for i, p in enumerate(parts)).rstrip("\n") + "\n"
+    parts += ["\n" + _VIEWS, *(f"- `{name}`: {text}" for name, text in _views())]
+    return "\n".join(parts) + "\n"
 
 
 def _rows(spec: Sequence[Column]) -> str:
@@ -72,7 +72,7 @@ def _views() -> list[tuple[str, str]]:
     out = []
     for match in re.finditer(r"((?:^--[^\n]*\n)*)^CREATE VIEW (\w+) AS", text, re.M):
         comment = " ".join(line.removeprefix("--").strip() for line in match[1].splitlines())
-        out.append((match[2], comment or "see its definition."))
+        out.append((match[2], comment))
     return out
 
 

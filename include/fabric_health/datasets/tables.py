@@ -190,4 +190,4 @@ class Quarantine(Row):
     target_table: str = column("table it was meant for")
     part: int = column("number of the row within (run, check, table)", minimum=0)
     reason: str = column("which column broke which rule")
-    row_json: str = column("the row as JSON")
+    row_json: str = column("the row as JSON; a text beyond 64 KiB is cut there, and says so")

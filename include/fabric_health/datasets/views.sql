@@ -5,6 +5,7 @@
 
 CREATE MACRO owner_of(unit) AS split_part(unit, '/', 1);
 
+-- Runs that were concluded, each once.
 CREATE VIEW concluded_runs AS
 SELECT * FROM runs
 QUALIFY row_number() OVER (PARTITION BY site, run ORDER BY produced_at DESC) = 1;
@@ -101,10 +102,10 @@ SELECT * FROM config_drift SEMI JOIN concluded_runs USING (site, run)
 WHERE against = 'previous'
 ORDER BY produced_at DESC, switch, path;
 
--- Counter growth between neighbouring runs. A counter that went back was reset (reboot, port bounce): its growth is
--- unknown, hence null, as is that of a counter that either run could not read.
 CREATE MACRO growth(before, after) AS CASE WHEN after >= before THEN after - before END;
 
+-- Counter growth of NIC ports between neighbouring runs. A counter that went back was reset (reboot, port bounce): its
+-- growth is unknown, hence null, as is that of a counter that either run could not read.
 CREATE VIEW link_counter_deltas AS
 SELECT site, node, nic, port, run, produced_at, origin,
        lag(run) OVER s AS previous_run,
@@ -125,6 +126,7 @@ FROM links SEMI JOIN concluded_runs USING (site, run)
 WINDOW s AS (PARTITION BY site, nic, port ORDER BY produced_at, run)
 QUALIFY previous_run IS NOT NULL;
 
+-- The same for switch ports.
 CREATE VIEW switch_port_counter_deltas AS
 SELECT site, switch, port, run, produced_at, origin,
        lag(run) OVER s AS previous_run,
@@ -207,5 +209,5 @@ SELECT site, suite, expectation, subject,
        count(*) FILTER (WHERE NOT success) AS runs_failed,
        max(produced_at) FILTER (WHERE NOT success) AS last_failed_at,
        max(produced_at) AS produced_at
-FROM quality_results
+FROM quality_results SEMI JOIN concluded_runs USING (site, run)
 GROUP BY ALL;
