@@ -25,6 +25,7 @@ MAX_SITE_BYTES = 16 << 20
 MAX_UNITS = 100_000
 Platform = Literal["cumulus", "sonic", "onyx", "eos", "nxos"]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+PciAddress = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 
 
 class _Model(BaseModel):
@@ -60,7 +61,7 @@ class Sku(_Model):
 
     gpu_model: str
     gpus: int = Field(ge=0, le=64)
-    gpu_pci: tuple[str, ...] = Field(
+    gpu_pci: tuple[PciAddress, ...] = Field(
         (), description="PCI addresses of the GPUs in bus order (0000:5a:00.0): a GPU that is gone keeps its number"
     )
     nvlinks_per_gpu: int | None = Field(None, ge=0, le=72)

@@ -39,7 +39,7 @@ class Gpus:
 def read_gpus(node: Node, evidence: UnitEvidence, devices: Sequence[pci.PciDevice]) -> Gpus:
     """Read nvidia-smi and number the GPUs of the node."""
     smi = _smi(evidence)
-    planned = [a for a in (nvidia_smi.normal_pci(p) for p in node.sku.gpu_pci) if a is not None]
+    planned = node.sku.gpu_pci
     seen = {g.pci for g in smi.gpus} | {d.address for d in devices if d.gpu}
     # Known addresses first: a card that nobody planned must not renumber the others.
     order = [*dict.fromkeys(planned), *sorted(seen - set(planned))]
