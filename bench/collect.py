@@ -191,7 +191,7 @@ class Bench:
             try:
                 texts = one(switch)
             except Exception as error:
-                name = type(error).__name__
+                name = f"{type(error).__name__} on {switch.platform}"
                 faults[name] = faults.get(name, 0) + 1
                 return False
             return len(texts) == 2 and all(t.strip() for t in texts)

@@ -143,7 +143,7 @@ def test_unreachable_and_hanging_take_effect_at_once_and_heal(site_path: Path, h
     lab.add_fault(healthy, "node-hanging", "n2")
     began = time.monotonic()
     got = ask(site_path, healthy)
-    assert time.monotonic() - began < 3 + 1.5, "the unit limit is 3 s"
+    assert time.monotonic() - began < 3 + 2.5, "the unit limit is 3 s"
     assert got["n1"].status is ReachStatus.REFUSED
     assert got["n2"].status is ReachStatus.HUNG
     assert {r.status for u in ("n1", "n2") for r in got[u].results} == {CommandStatus.NOT_RUN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,6 +149,3 @@ def behaviours() -> dict[str, Handler]:
 @pytest.fixture
 def answering() -> Callable[..., Handler]:
     return says
-
-
-__all__ = ["AbstractAsyncContextManager", "Bench", "Handler"]

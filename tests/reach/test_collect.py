@@ -84,15 +84,15 @@ async def test_fifty_units_of_which_ten_hang(bench, answering, behaviours) -> No
         commands = (Command("version", ("show version",), 60.0),)
         began = time.monotonic()
         await collect_async(
-            [bench.switch(a, commands, unit_timeout_s=3, concurrency=16) for a in addresses],
+            [bench.switch(a, commands, unit_timeout_s=5, concurrency=16) for a in addresses],
             bench.source,
             lambda e: ended.update({e.unit: time.monotonic() - began}),
         )
         wall = time.monotonic() - began
     healthy = [t for u, t in ended.items() if u.removeprefix("sw-") not in hanging]
     assert len(ended) == 50
-    assert wall <= max(healthy) + 3 + 1.0, "the slowest healthy unit plus the limit of a unit"
-    assert max(healthy) < 3, "no healthy unit waited for a hanging one"
+    assert wall <= max(healthy) + 5 + 1.0, "the slowest healthy unit plus the limit of a unit"
+    assert max(healthy) < 5, "no healthy unit waited for a hanging one"
 
 
 async def test_more_hanging_units_than_places_do_not_block_the_rest(bench, answering, behaviours, monkeypatch) -> None:
@@ -114,12 +114,12 @@ async def test_more_hanging_units_than_places_do_not_block_the_rest(bench, answe
 
 
 async def test_slow_storage_does_not_stop_the_clocks_and_is_never_called_twice_at_once(bench, answering) -> None:
-    addresses = [f"127.30.4.{i}" for i in range(1, 6)]
+    addresses = [f"127.30.4.{i}" for i in range(1, 4)]
     busy = threading.Lock()
 
     def store(_evidence: UnitEvidence) -> None:
         assert busy.acquire(blocking=False)
-        time.sleep(0.2)
+        time.sleep(0.5)
         busy.release()
 
     async with contextlib.AsyncExitStack() as stack:
@@ -136,7 +136,7 @@ async def _ticks() -> None:
     while True:
         before = time.monotonic()
         await asyncio.sleep(0.01)
-        assert time.monotonic() - before < 0.15, "the event loop was held up"
+        assert time.monotonic() - before < 0.4, "the event loop was held up"
 
 
 async def test_what_storage_raises_ends_the_collection(bench, answering, behaviours) -> None:

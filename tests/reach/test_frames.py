@@ -176,7 +176,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(PIECES, st.none() | st.integers(-10, 300), st.binary(max_size=50))
 def test_no_bytes_crash_the_reader_or_pass_silently(pieces: list[bytes], code: int | None, stderr: bytes) -> None:
     r = reader()

@@ -36,7 +36,7 @@ log = logging.getLogger("fabric_health.lab")
 WATCH_S = 0.1
 MAX_PAYLOAD = 1 << 20
 # The state file is the lab's life line: once it is gone (someone removed the directory), so is the server.
-ORPHANED_AFTER_S = 5.0
+ORPHANED_AFTER_S = 2.0
 _PROBE_EXEC = re.compile(r"^\S+ -I -$")
 
 
