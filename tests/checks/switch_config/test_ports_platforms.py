@@ -80,7 +80,8 @@ def test_neighbours_that_are_not_plain(read: Read, recorded: Callable[..., dict]
     # Nothing but MACs: no system name, so nothing to compare.
     assert neighbor("onyx", "Eth1/2") == (None, "b8:59:9f:00:00:04")
     assert neighbor("onyx", "Eth1/3") == ("lin-nd3-ds5000", "fortyGigE 0/52")
-    assert neighbor("eos", "Ethernet2/1") == ("gpu-002", "uplink")
+    # Free text in the description is no port name.
+    assert neighbor("eos", "Ethernet2/1") == ("gpu-002", "b859.9f00.0006")
     assert neighbor("eos", "Ethernet4/1") == (None, None)
 
 

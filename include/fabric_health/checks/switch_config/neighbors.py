@@ -16,6 +16,7 @@ class Plan:
 
     site: Site
     _cables: dict[str, dict[str, Cable]] = field(default_factory=dict, repr=False)
+    _systems: dict[str, Node | Switch] = field(default_factory=dict, repr=False)
 
     def cables(self, switch: str) -> dict[str, Cable]:
         """Return the planned cables of a switch by its port."""
@@ -29,6 +30,16 @@ class Plan:
         return lambda system, name: (
             cable is not None and system == system_name(cable.peer) and self._same_port(cable, name) is True
         )
+
+    def is_port(self, system: str | None, port: str) -> bool:
+        """Tell whether ``port`` is the name of a port of the node or switch that calls itself ``system``."""
+        if not self._systems:
+            units: tuple[Node | Switch, ...] = (*self.site.nodes, *self.site.switches)
+            self._systems.update({system_name(u.name) or u.name: u for u in units})
+        unit = self._systems.get(system or "")
+        if isinstance(unit, Node):
+            return any(port.strip().lower() in self.names(unit, n.name) for n in unit.sku.nics)
+        return isinstance(unit, Switch) and canonical_port(unit.platform, port) is not None
 
     def agrees(self, cable: Cable, system: str, port: str | None) -> bool:
         """Tell whether an LLDP neighbour is the planned one.

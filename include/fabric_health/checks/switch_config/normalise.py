@@ -104,7 +104,7 @@ def _truncation(platform: Platform, body: str) -> str | None:
     if platform == "eos" and tail != "end":
         return "truncated: EOS ends a running-config with `end`"
     if platform == "onyx":
-        opened = re.search(r"(?m)^[ \t]*no cli default prefix-modes enable\s*$", body)
+        opened = re.search(r"(?m)^[ \t]*no cli default", body)  # may itself be cut
         closed = re.search(r"(?m)^[ \t]*cli default prefix-modes enable\s*$", body)
         if opened and not closed:
             return "truncated: Onyx ends a running-config with `cli default prefix-modes enable`"

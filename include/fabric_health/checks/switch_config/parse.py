@@ -49,7 +49,7 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     for name, reading in ports.ports.items():
         if reading == PortReading():
             continue  # known by name only: no row, so that judging looks at whether the inventory was read
-        rows.append(reading.row(unit.name, name, plan.expectation(unit.name, name)))
+        rows.append(reading.row(unit.name, name, plan.expectation(unit.name, name), plan.is_port))
     for attribute, (value, command) in identity.items():
         rows.append(
             _fact(unit.name, attribute, value, answers.problems.get(command, "the switch does not say"), command)

@@ -14,6 +14,10 @@ MAX_PORTS = 4096
 _MAX_NEIGHBORS = 16
 
 
+NeighborTest = Callable[[str | None, str], bool]
+"""A question about an LLDP neighbour: its system name and one of the names of its port."""
+
+
 @dataclass(frozen=True)
 class Neighbor:
     """One LLDP neighbour. ``ports`` are the names it gives its port: id first, then description."""
@@ -55,9 +59,13 @@ class PortReading:
         if (named or names) and len(self.neighbors) < _MAX_NEIGHBORS:
             self.neighbors.append(Neighbor(named, names))
 
-    def row(self, switch: str, port: str, is_planned: Callable[[str | None, str], bool]) -> SwitchPort:
-        """Return the row of this port; of several neighbours, the one of the cabling plan if it is among them."""
-        neighbor, neighbor_port = _choose(self.neighbors, is_planned)
+    def row(self, switch: str, port: str, is_planned: NeighborTest, is_port: NeighborTest) -> SwitchPort:
+        """Return the row of this port.
+
+        Of several neighbours it keeps the planned one (``is_planned``) if it is among them. A port description stands
+        in for the port id only where it is a port of the neighbour (``is_port``): mostly it is free text.
+        """
+        neighbor, neighbor_port = _choose(self.neighbors, is_planned, is_port)
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "neighbors"}
         return SwitchPort(switch=switch, port=port, neighbor=neighbor, neighbor_port=neighbor_port, **values)
 
@@ -66,7 +74,9 @@ _SONIC_NAME = re.compile(r"Ethernet[0-9]{1,4}")
 _NAMELESS = frozenset(("-", "--", "null", "none", "n/a", "not advertised"))
 
 
-def _choose(neighbors: list[Neighbor], is_planned: Callable[[str | None, str], bool]) -> tuple[str | None, str | None]:
+def _choose(
+    neighbors: list[Neighbor], is_planned: NeighborTest, is_port: NeighborTest
+) -> tuple[str | None, str | None]:
     for n in neighbors:
         for p in n.ports:
             if is_planned(n.system, p):
@@ -76,7 +86,8 @@ def _choose(neighbors: list[Neighbor], is_planned: Callable[[str | None, str], b
     if not ranked:
         return None, None
     best = ranked[0]
-    return best.system, next((p for p in best.ports if not is_mac(p)), best.ports[0] if best.ports else None)
+    named = (p for p in best.ports if is_port(best.system, p))
+    return best.system, next(named, best.ports[0] if best.ports else None)
 
 
 @dataclass

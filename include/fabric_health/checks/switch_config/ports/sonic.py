@@ -42,6 +42,9 @@ def parse_ports(answers: Answers, config: str | None, lossless: frozenset[int]) 
     _counters(answers, ports)
     _pause(answers, ports)
     lldp = _table(answers, "lldp", ("LocalPort", "RemoteDevice", "RemotePortID", "RemotePortDescr"))
+    if lldp is not None and "Total entries displayed:" not in (answers.text("lldp") or ""):
+        answers.problem("lldp", "no line `Total entries displayed:` at the end: the answer is cut off")
+        lldp = None
     for row in lldp.records() if lldp else ():
         port = ports.of(row["LocalPort"])
         if port is not None:
