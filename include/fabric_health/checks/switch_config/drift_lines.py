@@ -10,9 +10,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-from netutils.config.parser import LINUXConfigParser
+from functools import cache
+from typing import Any, ClassVar
 
 from fabric_health.checks.switch_config.attributes import (
     Attribute,
@@ -30,13 +29,6 @@ Parents = tuple[str, ...]
 MAX_BLOCK_LINES = 400
 
 _ONYX_SUBJECT = re.compile(r"^(?P<no>no )?(?P<subject>interface \S+ \S+)(?: (?P<rest>.+))?$")
-
-
-class _Blocks(LINUXConfigParser):  # type: ignore[misc]
-    """Indentation alone decides: normalised text has no comments and its banners are single lines."""
-
-    comment_chars: ClassVar[list[str]] = []
-    banner_start: ClassVar[list[str]] = []
 
 
 @dataclass(frozen=True)
@@ -76,12 +68,26 @@ class Config:
         return out
 
 
+@cache
+def _reader() -> Any:
+    """Return netutils' parser of indented blocks; imported on use, so that parsing a DAG file does not pay for it."""
+    from netutils.config.parser import LINUXConfigParser
+
+    class Blocks(LINUXConfigParser):  # type: ignore[misc]
+        """Indentation alone decides: normalised text has no comments and its banners are single lines."""
+
+        comment_chars: ClassVar[list[str]] = []
+        banner_start: ClassVar[list[str]] = []
+
+    return Blocks
+
+
 def _read(platform: Platform, text: str) -> Iterable[Parents]:
     if platform == "onyx":
         yield from (_onyx_path(line) for line in text.splitlines() if line.strip())
         return
     try:
-        lines = _Blocks(text).config_lines
+        lines = _reader()(text).config_lines
     except IndexError as error:
         raise ValueError(f"not a normalised config: {error}") from None
     for line in lines:

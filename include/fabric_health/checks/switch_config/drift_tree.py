@@ -7,8 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from deepdiff import DeepDiff
-
 from fabric_health.checks.switch_config.difference import Change, Difference
 from fabric_health.checks.switch_config.masking import is_secret_key, same_secret
 from fabric_health.site import Platform
@@ -123,6 +121,8 @@ def compare(platform: Platform, reference: Tree, running: Tree) -> list[Differen
     expected, actual = _prune(reference, running)
     if expected == actual:
         return []
+    from deepdiff import DeepDiff  # imports pandas where it is installed: not when a DAG file is parsed
+
     # No list is left in the trees, so nothing is matched by likeness; without the threshold deepdiff would report two
     # tables with few keys in common as one changed value.
     found = DeepDiff(expected, actual, ignore_order=True, verbose_level=2, view="tree", threshold_to_diff_deeper=0)

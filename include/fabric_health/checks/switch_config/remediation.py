@@ -14,12 +14,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from hier_config import Platform as HierPlatform
-from hier_config import WorkflowRemediation, get_hconfig
-from hier_config.constructors import get_hconfig_driver
-from hier_config.exceptions import DuplicateChildError
-from hier_config.models import IdempotentCommandsRule, MatchRule
-
 from fabric_health.checks.switch_config.attributes import SINGLE_PATTERN, attribute
 from fabric_health.checks.switch_config.difference import ORDER, Change, Difference
 from fabric_health.checks.switch_config.masking import masked
@@ -28,7 +22,7 @@ from fabric_health.site import Platform
 MAX_COMMANDS = 200
 MAX_NESTING = 6
 
-_HIER: dict[str, HierPlatform] = {"eos": HierPlatform.ARISTA_EOS, "nxos": HierPlatform.CISCO_NXOS}
+_HIER = {"eos": "ARISTA_EOS", "nxos": "CISCO_NXOS"}
 # Attributes that Onyx refuses to change on a live port without `force`.
 _ONYX_FORCED = re.compile(r"^(?:mtu|speed|dcb priority-flow-control (?:mode|enable))\b")
 _SONIC_PORT_COMMANDS = {"mtu": "mtu", "speed": "speed", "fec": "fec"}
@@ -90,7 +84,11 @@ def _with(difference: Difference, commands: list[str]) -> Difference:
 @cache
 def _driver(platform: str) -> Any:
     """Return hier-config's driver, taught which lines replace each other (its own list is shorter)."""
-    driver = get_hconfig_driver(_HIER[platform])
+    from hier_config import Platform as HierPlatform
+    from hier_config.constructors import get_hconfig_driver
+    from hier_config.models import IdempotentCommandsRule, MatchRule
+
+    driver = get_hconfig_driver(HierPlatform[_HIER[platform]])
     anything = MatchRule(re_search=".+")
     single = MatchRule(re_search=SINGLE_PATTERN)
     for depth in range(MAX_NESTING):
@@ -103,6 +101,10 @@ def _hier(platform: Platform, d: Difference) -> list[str]:
     first = (d.expected or d.actual or "").split("\n", 1)[0]
     if d.change is Change.EXTRA and not d.parents and re.match(r"interface Ethernet[\d/]+$", first):
         return [f"default {first}"]  # a physical interface cannot be removed
+    # hier-config is imported on use, so that parsing a DAG file does not pay for it.
+    from hier_config import WorkflowRemediation, get_hconfig
+    from hier_config.exceptions import DuplicateChildError
+
     driver = _driver(platform)
     try:
         running = get_hconfig(driver, _section(d.parents, d.actual))
