@@ -141,10 +141,9 @@ def _quiet(path: Path, run_time: bytes) -> bytes:
     That is the remote logo, whose address tells its owner when the page is looked at, random element ids, and the
     time of loading: only the run's own time stays.
     """
-    data = path.read_bytes()
+    data = _BEACON.sub(b"data:,", path.read_bytes())
     if path.suffix != ".html":
         return data
     numbers: dict[bytes, bytes] = {}
-    page = _BEACON.sub(b"data:,", data)
-    page = _TIME.sub(lambda m: m[0] if m[0] == run_time else b"-", page)
+    page = _TIME.sub(lambda m: m[0] if m[0] == run_time else b"-", data)
     return _RANDOM_ID.sub(lambda m: numbers.setdefault(m[0], b"collapse-body-%d" % len(numbers)), page)
