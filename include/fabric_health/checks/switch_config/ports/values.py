@@ -55,7 +55,7 @@ def speed_gbps(value: object, bare: BareUnit) -> float | None:
 
 def _bounded(bits: float) -> float | None:
     gbps = bits / 1e9
-    return round(gbps, 6) if 0 < gbps <= _MAX_GBPS else None
+    return round(gbps, 6) if 1e-6 <= gbps <= _MAX_GBPS else None
 
 
 def mtu_bytes(value: object) -> int | None:
