@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from fabric_health import __version__
@@ -49,11 +48,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = app(args=argv, standalone_mode=False)
         return int(code or 0)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return Exit.USAGE
-    except click.ClickException as error:
-        error.show()
+    except typer.TyperException as error:
+        if hasattr(error, "show"):
+            error.show()
+        else:
+            fail(str(error))
         return Exit.USAGE
     except (SiteError, UsageError) as error:
         fail(str(error))
@@ -61,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     except FabricHealthError as error:
         fail(str(error))
         return Exit.NOT_JUDGED
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         fail("interrupted; what was landed so far is kept, run the command again to go on")
         return 130
     except BrokenPipeError:

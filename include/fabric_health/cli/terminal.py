@@ -42,8 +42,8 @@ class Clock:
 
 
 def _plain(message: str) -> str:
-    """Return untrusted text without control characters and without console markup."""
-    return "".join(c if c.isprintable() else "?" for c in message).replace("[", "\\[")
+    """Return untrusted text without control characters (tabs stay) and without console markup."""
+    return "".join(c if c.isprintable() or c == "\t" else "?" for c in message).replace("[", "\\[")
 
 
 def show(message: str) -> None:
