@@ -21,7 +21,7 @@ from fabric_health.checks import registry
 from fabric_health.checks.check import Check, Context, RowSet, Unit
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets import evidence as evidence_store
-from fabric_health.datasets import landing
+from fabric_health.datasets import landing, reading
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
@@ -257,6 +257,17 @@ def check_quality(rooms: Rooms, ref: str) -> dict[str, Any]:
         "critical_failures": list(outcome.critical_failures)[:10],
         "docs": rooms.store.uri(prefix + "index.html"),
     }
+
+
+def check_trends(rooms: Rooms, scheduler_run_id: str) -> dict[str, Any]:
+    """Hold a site's tables against their suites as of its latest concluded run, as a run of its own.
+
+    Raises UsageError when the site has no concluded run yet.
+    """
+    latest = next(reading.concluded(rooms.store, rooms.site.name), None)
+    if latest is None:
+        raise UsageError(f"site {rooms.site.name!r} has no concluded run yet; run weekly_fabric_health first")
+    return check_quality(rooms, document_key(rooms.site.name, latest.week, latest.run))
 
 
 def conclude(rooms: Rooms, ref: str) -> dict[str, Any]:

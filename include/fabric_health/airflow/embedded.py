@@ -23,7 +23,7 @@ from fabric_health.errors import FabricHealthError, UsageError
 from fabric_health.processes import Background
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 600.0
 RUN_TIMEOUT_S = 1800.0
 DAG = "weekly_fabric_health"
 USER = "admin"

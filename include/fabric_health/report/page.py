@@ -82,6 +82,7 @@ def _environment() -> Environment:
     env.filters["utc"] = _utc
     env.filters["day"] = lambda t: t.astimezone(UTC).strftime("%d %b %Y")
     env.filters["visible"] = visible
+    env.filters["count_of"] = lambda n, noun: f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
     return env
 
 

@@ -24,7 +24,7 @@ def findings_over_runs(runs: Sequence[PastRun]) -> str:
     order = [r.started_at.strftime("%d %b %H:%M:%S") for r in runs]
     bars = (
         alt.Chart(alt.Data(values=rows), width=WIDTH, height=HEIGHT)
-        .mark_bar(stroke="#333", strokeWidth=0.5)
+        .mark_bar(stroke="#333", strokeWidth=0.5, width={"band": min(0.8, 0.08 * len(runs))})
         .encode(
             x=alt.X("run:N", sort=order, title="run (start, UTC)", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
             y=alt.Y("findings:Q", title="findings", axis=alt.Axis(tickMinStep=1, format="d")),
