@@ -1,0 +1,1 @@
+"""How a workload is run: one description, several backends. A result is judged from evidence, never from "completed"."""

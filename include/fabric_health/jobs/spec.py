@@ -1,0 +1,92 @@
+"""What a workload is, independent of where it runs, and what running it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fabric_health.evidence import MIB
+
+
+@dataclass(frozen=True)
+class SecretReference:
+    """A secret by reference: ``connection`` id and ``field`` (``login``, ``password``, ``extra.<key>``), never a value.
+
+    On Kubernetes it becomes a reference to Secret ``connection`` with key ``field``.
+    """
+
+    connection: str
+    field: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Per node of the job. ``rdma`` is the count of the cluster's RDMA device resource; memory in MiB."""
+
+    cpu: float = 1.0
+    memory_mib: int = 1024
+    gpu: int = 0
+    rdma: int = 0
+    shared_memory_mib: int = 64
+
+
+class RetryClass(StrEnum):
+    """What may be tried again: a measured failure is a result; only trouble of the infrastructure is retried."""
+
+    NEVER = "never"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One workload.
+
+    ``tool`` names the locked environment of the local backend (``include/tools/<tool>``) and the key of the image in
+    the site's ``images``; ``argv`` is a list (``{python}`` stands for the environment's interpreter, ``{artefacts}``
+    for the directory whose files are kept, ``{hosts}`` for the comma-separated host list). ``env`` holds plain
+    values, ``secrets`` references. ``nodes`` are the units it must run on, ``ranks_per_node`` processes on each.
+    ``artefacts`` are file names below the artefact directory that are kept as evidence, each at most
+    ``artefact_max_bytes``.
+    """
+
+    name: str
+    tool: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, SecretReference] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    ranks_per_node: int = 1
+    resources: Resources = Resources()
+    time_limit_s: float = 600.0
+    artefacts: tuple[str, ...] = ()
+    artefact_max_bytes: int = 16 * MIB
+    output_max_bytes: int = 16 * MIB
+    retry: RetryClass = RetryClass.INFRASTRUCTURE
+
+
+class JobStatus(StrEnum):
+    """How a job ended. ``EXITED`` says nothing about success: its exit code and its output do."""
+
+    EXITED = "exited"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    NOT_STARTED = "not_started"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What running a job gave. ``reason`` is for a person: what kept it from starting or ended it, and what to do."""
+
+    name: str
+    status: JobStatus
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    started_at: datetime
+    ended_at: datetime
+    reason: str = ""
+    artefacts: Mapping[str, bytes] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
