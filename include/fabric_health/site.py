@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -163,6 +163,8 @@ class SiteFile(_Model):
     cabling: tuple[CableGroup, ...] = ()
     storage: Storage = Storage()
     thresholds: Thresholds = Thresholds()
+    jobs: dict[str, Any] = Field(default_factory=dict, description="how workloads run; see docs/jobs.md")
+    checks: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of checks, by check")
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,8 @@ class Site:
     thresholds: Thresholds
     sha256: str
     path: Path
+    jobs: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     _by_name: dict[str, Node | Switch] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -359,6 +363,8 @@ class _Expansion:
             thresholds=f.thresholds,
             sha256=digest.hexdigest(),
             path=self.path,
+            jobs=f.jobs,
+            checks=f.checks,
         )
 
     def _fault(self, loc: tuple[str | int, ...], message: str) -> None:

@@ -13,10 +13,26 @@ from typing import Literal, TypeVar
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Finding
 from fabric_health.evidence import Command, StoredEvidence, UnitEvidence
+from fabric_health.jobs.spec import JobSpec
 from fabric_health.site import Node, Site, Switch
 
 R = TypeVar("R", bound=Row)
-Unit = Node | Switch
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a benchmark: an independent repetition. Iterations within it are not independent samples.
+
+    ``units`` are the nodes (or the object store) it measures; ``name`` is unique within a run.
+    """
+
+    name: str
+    spec: JobSpec
+    units: tuple[str, ...]
+    kind: Literal["launch"] = "launch"
+
+
+Unit = Node | Switch | Launch
 
 
 @dataclass(frozen=True)
@@ -66,16 +82,21 @@ class Check:
     ``commands(unit, site)`` lists what to run on a unit. ``parse(unit, evidence, site)`` reads one unit's evidence
     into rows; it must cope with any text and never raise. ``derive(rows, context)`` makes rows that need several
     units or the previous run. ``judge(rows, context)`` turns rows into findings. ``tables`` names every row type
-    that parse and derive may return; ``unit_of(row)`` tells which node or switch a row belongs to.
+    that parse and derive may return; ``unit_of(row)`` tells which node, switch or launch a row belongs to.
+
+    A benchmark has ``unit_kind`` "launch": ``launches(site, nodes, run)`` plans its jobs on the nodes that are fit (the
+    run's name seeds the order), each job's output and artefacts become the evidence of one launch (commands named
+    ``job`` and ``artefact:<file>``), and ``commands`` is empty.
     """
 
     name: str
     title: str
-    unit_kind: Literal["node", "switch"]
+    unit_kind: Literal["node", "switch", "launch"]
     tables: tuple[type[Row], ...]
     commands: Callable[[Unit, Site], tuple[Command, ...]]
     parse: Callable[[Unit, UnitEvidence, Site], list[Row]]
     judge: Callable[[RowSet, Context], list[Finding]]
     unit_of: Callable[[Row], str]
     derive: Callable[[RowSet, Context], list[Row]] = _nothing_to_derive
+    launches: Callable[[Site, tuple[Node, ...], str], tuple[Launch, ...]] | None = None
     doc: str = ""

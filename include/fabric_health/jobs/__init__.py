@@ -1,1 +1,1 @@
-"""How a workload is run: one description, several backends. A result is judged from evidence, never from "completed"."""
+"""How a workload is run: one description, several backends. A result is judged from evidence alone."""
