@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fabric_health.checks.driver_firmware.rules.links import ADMIN_DOWN
 from fabric_health.datasets.tables import Finding, Severity, finding
 from fabric_health.explain import link_explanations
 from fabric_health.site import Cable, PortProfile, Site, Storage, Thresholds
@@ -47,8 +48,13 @@ def made(unit: str, rule: str, actual: str = "", explained_by: str | None = None
     )
 
 
+SHUT = f"{ADMIN_DOWN} (state DOWN, phys_state DISABLED)"
+NO_CARRIER = "no carrier (state DOWN, phys_state DISABLED)"
+POLLING = "no link with its peer (state DOWN, phys_state POLLING)"
+
+
 def nic_down(how: str) -> Finding:
-    return made(NIC, "link_up", f"state DOWN, phys_state {how}")
+    return made(NIC, "link_up", how)
 
 
 def links(*findings: Finding) -> dict[str, str | None]:
@@ -64,7 +70,7 @@ def links(*findings: Finding) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("port_rule", ["port_up", "port_neighbor"])
-@pytest.mark.parametrize("how", ["DISABLED", "POLLING"])
+@pytest.mark.parametrize("how", [SHUT, NO_CARRIER, POLLING])
 def test_a_nic_that_is_down_explains_what_its_port_sees(port_rule, how):
     assert links(nic_down(how), made(PORT, port_rule)) == {
         f"link_up@{NIC}": None,
@@ -72,15 +78,16 @@ def test_a_nic_that_is_down_explains_what_its_port_sees(port_rule, how):
     }
 
 
-def test_a_port_that_is_shut_down_explains_the_nic():
-    assert links(nic_down("POLLING"), made(PORT, "port_admin_up")) == {
+@pytest.mark.parametrize("how", [NO_CARRIER, POLLING])
+def test_a_port_that_is_shut_down_explains_the_nic(how):
+    assert links(nic_down(how), made(PORT, "port_admin_up")) == {
         f"link_up@{NIC}": f"port_admin_up@{PORT}",
         f"port_admin_up@{PORT}": None,
     }
 
 
 def test_shut_down_at_both_ends_are_two_causes():
-    assert set(links(nic_down("DISABLED"), made(PORT, "port_admin_up")).values()) == {None}
+    assert set(links(nic_down(SHUT), made(PORT, "port_admin_up")).values()) == {None}
 
 
 def test_a_missing_nic_explains_its_port():
@@ -98,7 +105,7 @@ def test_a_nic_that_flaps_explains_the_flapping_port():
 
 @pytest.mark.parametrize("rule", ["port_mtu", "port_pfc", "port_fec", "port_vlan"])
 def test_what_a_dead_peer_does_not_cause_stands(rule):
-    assert set(links(nic_down("DISABLED"), made(PORT, rule)).values()) == {None}
+    assert set(links(nic_down(SHUT), made(PORT, rule)).values()) == {None}
 
 
 def test_of_a_flapping_link_between_switches_the_first_end_stands():
@@ -108,7 +115,7 @@ def test_of_a_flapping_link_between_switches_the_first_end_stands():
 
 def test_nothing_is_hidden_behind_a_lesser_finding():
     port = replace(made(PORT, "port_admin_up"), severity="warning")
-    assert set(links(nic_down("POLLING"), port).values()) == {None}
+    assert set(links(nic_down(NO_CARRIER), port).values()) == {None}
 
 
 def test_a_node_that_cannot_be_reached_explains_its_dead_port():
@@ -119,7 +126,7 @@ def test_a_node_that_cannot_be_reached_explains_its_dead_port():
 
 
 def test_a_switch_that_cannot_be_reached_explains_the_dead_link_of_a_nic():
-    found = links(made("leaf-1", "unit_answers", "unreachable"), nic_down("POLLING"))
+    found = links(made("leaf-1", "unit_answers", "unreachable"), nic_down(NO_CARRIER))
     assert found[f"link_up@{NIC}"] == "unit_answers@leaf-1"
 
 
@@ -130,7 +137,7 @@ def test_a_node_that_answers_badly_is_not_a_reason_for_a_dead_port(status):
 
 def test_what_is_explained_already_stays_as_it_is():
     port = made(PORT, "port_up", explained_by="elsewhere")
-    out = link_explanations([nic_down("DISABLED"), port], SITE)
+    out = link_explanations([nic_down(SHUT), port], SITE)
     assert out[1].explained_by == "elsewhere"
 
 

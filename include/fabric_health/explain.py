@@ -17,6 +17,8 @@ from fabric_health.site import Cable, Site
 LINK_DOWN, LINK_RATE, LINK_FLAPS, NIC_MISSING = "link_up", "link_rate", "link_flaps", "nic_present"
 PORT_ADMIN, PORT_DOWN, PORT_NEIGHBOR = "port_admin_up", "port_up", "port_neighbor"
 PORT_SPEED, PORT_FLAPS = "port_speed", "port_flaps"
+# What the node side's LINK_DOWN says first of a port that was shut there, not merely without a peer.
+SHUT_ON_NODE = "administratively down"
 # Of the run itself: a node or switch that could not be asked.
 UNIT_ANSWERS = "unit_answers"
 
@@ -30,7 +32,7 @@ ByRule = Mapping[str, Finding]
 def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
     """Return ``findings`` in the same order, with ``explained_by`` set where the other end of a cable is the cause.
 
-    - A NIC that is disabled on its node, or missing, explains its switch port's "down" and missing neighbour.
+    - A NIC that is shut on its node, or missing, explains its switch port's "down" and missing neighbour.
     - A switch port that is shut down explains the NIC's link; a port at the wrong speed explains the NIC's rate.
     - With neither end shut down, the NIC's finding stands for both.
     - A node or switch that cannot be reached at all explains links that are down at the other end of its cables.
@@ -63,8 +65,8 @@ def _node_cable(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
     down = nic.get(NIC_MISSING) or nic.get(LINK_DOWN)
     shut = port.get(PORT_ADMIN)
     if down is not None and shut is not None:
-        # Disabled at both ends: two causes, both stand.
-        if down.rule == LINK_DOWN and not _disabled(down):
+        # Shut at both ends: two causes, both stand.
+        if down.rule == LINK_DOWN and not _shut(down):
             yield down, shut
     elif down is not None:
         yield from ((port[rule], down) for rule in _OF_A_DEAD_PEER if rule in port)
@@ -80,8 +82,9 @@ def _dead_end(near: ByRule, far_unit: ByRule) -> Iterator[tuple[Finding, Finding
         yield from ((near[rule], silent) for rule in (LINK_DOWN, *_OF_A_DEAD_PEER) if rule in near)
 
 
-def _disabled(down: Finding) -> bool:
-    return "DISABLED" in (down.actual or "").upper()
+def _shut(down: Finding) -> bool:
+    """Return whether the node shut the link itself; whose word that is depends on the link layer, so the rule says."""
+    return (down.actual or "").startswith(SHUT_ON_NODE)
 
 
 def _switch_cable(cable: Cable, near: ByRule, far: ByRule) -> Iterator[tuple[Finding, Finding]]:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.e2e
 NODES, SWITCHES = ("driver_firmware",), ("switch_config",)
 BOTH = (*NODES, *SWITCHES)
 UP = "state ACTIVE, phys_state LINK_UP"
+SHUT = "administratively down on the node (state DOWN, phys_state DISABLED)"
 HANGING_LIMIT_S = 6
 
 
@@ -72,7 +73,7 @@ CASES = (
         "gpu-012/mlx5_6",
         None,
         BOTH,
-        (Found("gpu-012/mlx5_6", "link_up", UP, "state DOWN, phys_state DISABLED"),),
+        (Found("gpu-012/mlx5_6", "link_up", UP, SHUT),),
         frozenset({("leaf-4/Ethernet1/12", "port_up")}),
     ),
     Case(

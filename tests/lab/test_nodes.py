@@ -190,7 +190,7 @@ def test_links_up_down_here_and_down_there(site: Site) -> None:
     here = ("nic-down", f"{name(site)}/mlx5_6", None)
     assert link(site, "mlx5_6", here) == ("Down", "Disabled", "40", ["BROADCAST", "MULTICAST"])
     there = ("port-down", port, None)
-    assert link(site, "mlx5_6", there) == ("Down", "Polling", "40", ["NO-CARRIER", "BROADCAST", "MULTICAST", "UP"])
+    assert link(site, "mlx5_6", there) == ("Down", "Disabled", "40", ["NO-CARRIER", "BROADCAST", "MULTICAST", "UP"])
     for fault in (here, there):
         assert link(site, "mlx5_5", fault) == link(site, "mlx5_5")
         rdma = {d["ifname"]: d for d in json.loads(ask(site, "rdma -j link show", fault))}
@@ -233,6 +233,10 @@ def test_infiniband_node(infiniband: Site) -> None:
     assert "<GUIDs Base_Guid=" in ask(infiniband, "mlxfwmanager --query --query-format XML")
     down = ask(infiniband, "ibstat mlx5_0", ("nic-down", f"{name(infiniband)}/mlx5_0", None))
     assert "State: Down" in down
+    assert "Physical state: Disabled" in down
+    there = ask(infiniband, "ibstat mlx5_0", ("port-down", nic_port(infiniband, "mlx5_0"), None))
+    assert "State: Down" in there
+    assert "Physical state: Polling" in there
     assert "Rate: 10\n" in down
 
 

@@ -13,8 +13,9 @@ from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE
 from fabric_health.checks.driver_firmware.tables import KernelEvent, Link
 from fabric_health.datasets.contracts import Row
-from fabric_health.datasets.tables import Fact, FactState, Finding
+from fabric_health.datasets.tables import Fact, FactState, Finding, Severity, finding
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
+from fabric_health.explain import link_explanations
 from fabric_health.lab.nodes import answer
 from fabric_health.lab.state import Fault, LabState
 from fabric_health.site import Nic, Node, Site, load_site
@@ -167,7 +168,7 @@ def test_link_and_event_faults_change_their_own_rows(site: Site, healthy: list[R
         site, ("nic-down", nic, None), ("xid", f"{node.name}/gpu1", "79"), ("link-flap", f"{node.name}/mlx5_0", "7")
     )
     down = [r for r in rows if isinstance(r, Link) and r.state != "ACTIVE"]
-    assert [(r.nic, r.state, r.phys_state) for r in down] == [(nic, "DOWN", "DISABLED")]
+    assert [(r.nic, r.state, r.phys_state, r.admin_up) for r in down] == [(nic, "DOWN", "DISABLED", False)]
     events = [(r.unit, r.kind, r.code) for r in rows if isinstance(r, KernelEvent)]
     assert sorted(set(events), key=str) == sorted(
         {(f"{node.name}/gpu1", "xid", 79), (nic, "lost_carrier", None), (f"{node.name}/mlx5_0", "lost_carrier", None)},
@@ -250,6 +251,38 @@ def test_infiniband_nodes_with_and_without_network_devices(site: Site) -> None:
             ("InfiniBand", "ACTIVE", 400.0, 4096)
         }
         assert judge(variant, rows) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "shut", "lost"),
+    [
+        ("Ethernet", "(state DOWN, phys_state DISABLED)", "no carrier (state DOWN, phys_state DISABLED)"),
+        ("InfiniBand", "(state DOWN, phys_state DISABLED)", "no link with its peer (state DOWN, phys_state POLLING)"),
+    ],
+)
+def test_of_a_dead_link_the_end_that_was_shut_is_the_cause(site: Site, layer: str, shut: str, lost: str) -> None:
+    mtu = site.nodes[0].sku.netdev_mtu_bytes if layer == "Ethernet" else None
+    variant = _variant(site, link_layer=layer, netdev_mtu_bytes=mtu)
+    nic = variant.nodes[1].nic_unit("mlx5_2")
+    cable = variant.cable_of_nic("gpu-002", "mlx5_2")
+    assert cable is not None
+    port = f"{cable.switch}/{cable.port}"
+    here, there = ("nic-down", nic, None), ("port-down", port, None)
+
+    def explained(rule: str, *faults: tuple[str, str, str | None]) -> tuple[str | None, list[str]]:
+        """Return what the NIC's finding says, and the units whose findings stand, with ``rule`` found at its port."""
+        at_port = finding(
+            check="switch_config", rule=rule, unit=port, unit_kind="port", metric="state",
+            severity=Severity.CRITICAL, summary="",
+        )  # fmt: skip
+        state = LabState(UP, tuple(Fault(kind, unit, value, SINCE) for kind, unit, value in faults))
+        (at_nic,) = judge(variant, [row for node in variant.nodes for row in look(node, variant, state)])
+        out = link_explanations([at_nic, at_port], variant)
+        return at_nic.actual, [f.unit for f in out if f.explained_by is None]
+
+    assert explained("port_admin_up", there) == (lost, [port])
+    assert explained("port_up", here) == (f"administratively down on the node {shut}", [nic])
+    assert explained("port_admin_up", here, there) == (f"administratively down on the node {shut}", [nic, port])
 
 
 def test_every_pinned_value_is_what_the_nodes_show(site: Site) -> None:

@@ -25,7 +25,7 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("driver-version", "node", "the NVIDIA driver is another version", "570.148.08", "driver version"),
         FaultKind("nic-firmware", "nic", "the NIC runs an older firmware", "28.39.1002", "firmware version"),
         FaultKind("pcie-degraded", "gpu", "the GPU's PCIe link trained narrower", "8", "lanes"),
-        FaultKind("nic-down", "nic", "the NIC's port is down (disabled on the node); its switch port loses link"),
+        FaultKind("nic-down", "nic", "the NIC's port is shut on the node; its switch port loses link"),
         FaultKind("link-flap", "nic", "the NIC lost carrier many times within the last day", "7", "number of losses"),
         FaultKind("remap-pending", "gpu", "a row remap is pending: the GPU needs a reset"),
         FaultKind("xid", "gpu", "the kernel logged an Xid for the GPU two hours ago", "79", "Xid number"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,26 @@ def test_ip_link_keeps_absent_counters_null() -> None:
     found = netdev.parse_ip_link(_text("ip_link"))
     assert (found["ibp94s0"].mtu_bytes, found["ibp94s0"].rx_errors) == (4092, 0)
     bare = netdev.parse_ip_link('[{"ifname":"a","mtu":"9000","stats64":{"rx":{"packets":true}}},{},{"ifname":7}]')["a"]
-    assert bare == netdev.Netdev("a", None, None, None, None, None)
+    assert bare == netdev.Netdev("a", None, None, None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "admin_up"),
+    [
+        (["BROADCAST", "MULTICAST", "UP", "LOWER_UP"], True),
+        (["NO-CARRIER", "BROADCAST", "MULTICAST", "UP"], True),
+        (["BROADCAST", "MULTICAST"], False),
+        ([], None),
+        (None, None),
+        ("UP", None),
+        (["UP", 1], None),
+        ({"UP": True}, None),
+    ],
+)
+def test_a_network_device_without_carrier_is_not_one_that_was_shut(flags: object, admin_up: bool | None) -> None:
+    text = json.dumps([{"ifname": "eth0", "flags": flags, "operstate": "DOWN"}])
+    assert netdev.parse_ip_link(text)["eth0"].admin_up is admin_up
+    assert netdev.parse_ip_link('[{"ifname": "eth0"}]')["eth0"].admin_up is None
 
 
 def test_ethtool() -> None:

@@ -21,6 +21,7 @@ class Link(Row):
     rail: int | None = optional("rail of the NIC in the site file", minimum=0)
     switch_port: str | None = optional("switch port of the cabling plan, e.g. `leaf-1/swp3`")
     netdev: str | None = optional("network device")
+    admin_up: bool | None = optional("network device administratively up (flag `UP`), with or without carrier")
     link_layer: str | None = optional("`InfiniBand` or `Ethernet`")
     state: str | None = optional("logical state: `ACTIVE`, `DOWN`, `INIT`, `ARMED`, ...")
     phys_state: str | None = optional("physical state: `LINK_UP`, `DISABLED`, `POLLING`, ...")

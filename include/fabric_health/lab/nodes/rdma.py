@@ -139,7 +139,9 @@ def sysfs_files(hardware: Hardware, nic: LabNic, now: datetime) -> dict[str, str
         "device/max_link_speed": f"{gts} GT/s PCIe",
         "device/max_link_width": str(nic.width),
         "ports/1/state": "4: ACTIVE" if nic.link_up else "1: DOWN",
-        "ports/1/phys_state": {"LinkUp": "5: LinkUp", "Disabled": "3: Disabled", "Polling": "2: Polling"}[_phys(nic)],
+        "ports/1/phys_state": {"LinkUp": "5: LinkUp", "Disabled": "3: Disabled", "Polling": "2: Polling"}[
+            _phys(hardware, nic)
+        ],
         "ports/1/rate": _sysfs_rate(hardware, nic),
         "ports/1/link_layer": hardware.node.sku.link_layer,
         # On Ethernet mlx5 keeps the losses in the counters of the network device (ethtool -S), not here.
@@ -188,10 +190,11 @@ def _infiniband(hardware: Hardware) -> bool:
     return hardware.node.sku.link_layer == "InfiniBand"
 
 
-def _phys(nic: LabNic) -> str:
+def _phys(hardware: Hardware, nic: LabNic) -> str:
+    """Return the physical state; mlx5 shows every Ethernet port without carrier as disabled, whoever shut it."""
     if nic.link_up:
         return "LinkUp"
-    return "Polling" if nic.admin_up else "Disabled"
+    return "Polling" if nic.admin_up and _infiniband(hardware) else "Disabled"
 
 
 def _rate(hardware: Hardware, nic: LabNic) -> float:
@@ -219,7 +222,7 @@ def _ibstat(hardware: Hardware, nic: LabNic) -> str:
         f"CA '{nic.name}'\n\tCA type: {nic.model.ca_type}\n\tNumber of ports: 1\n"
         f"\tFirmware version: {nic.firmware}\n\tHardware version: 0\n"
         f"\tNode GUID: 0x{nic.guid}\n\tSystem image GUID: 0x{nic.guid}\n"
-        f"\tPort 1:\n\t\tState: {'Active' if nic.link_up else 'Down'}\n\t\tPhysical state: {_phys(nic)}\n"
+        f"\tPort 1:\n\t\tState: {'Active' if nic.link_up else 'Down'}\n\t\tPhysical state: {_phys(hardware, nic)}\n"
         f"\t\tRate: {width * lane:g}\n\t\tBase lid: {lid}\n\t\tLMC: 0\n\t\tSM lid: {sm_lid}\n"
         f"\t\tCapability mask: {'0xa651e848' if infiniband else '0x00010000'}\n"
         f"\t\tPort GUID: 0x{port_guid}\n\t\tLink layer: {hardware.node.sku.link_layer}\n"
@@ -253,7 +256,7 @@ def _devinfo(hardware: Hardware, nic: LabNic, verbose: bool) -> str:
         width=_WIDTHS[width],
         lane=lane,
         speed_code=_LANES[lane][0],
-        phys={"LinkUp": "LINK_UP (5)", "Disabled": "DISABLED (3)", "Polling": "POLLING (2)"}[_phys(nic)],
+        phys={"LinkUp": "LINK_UP (5)", "Disabled": "DISABLED (3)", "Polling": "POLLING (2)"}[_phys(hardware, nic)],
         gid_lines=_gids(nic, infiniband),
     )
     if verbose:
@@ -280,7 +283,7 @@ def _rdma(hardware: Hardware, nic: LabNic) -> dict[str, object]:
     out: dict[str, object] = {"ifindex": nic.index, "ifname": nic.name, "port": 1}
     if _infiniband(hardware):
         out |= {"subnet_prefix": "fe80:0000:0000:0000", "lid": lid, "sm_lid": sm_lid, "lmc": 0}
-    physical = {"LinkUp": "LINK_UP", "Disabled": "DISABLED", "Polling": "POLLING"}[_phys(nic)]
+    physical = {"LinkUp": "LINK_UP", "Disabled": "DISABLED", "Polling": "POLLING"}[_phys(hardware, nic)]
     out |= {"state": "ACTIVE" if nic.link_up else "DOWN", "physical_state": physical}
     if nic.netdev:
         out |= {"netdev": nic.netdev, "netdev_index": netdev_index(nic)}

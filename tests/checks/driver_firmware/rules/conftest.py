@@ -230,6 +230,7 @@ def healthy(site: Site) -> Fleet:
                 rail=nic.rail,
                 switch_port=f"leaf-1/swp{nic.rail + 1}",
                 netdev=nic.netdev,
+                admin_up=True if nic.netdev else None,
                 link_layer=node.sku.link_layer,
                 state="ACTIVE",
                 phys_state="LINK_UP",

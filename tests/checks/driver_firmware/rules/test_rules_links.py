@@ -17,6 +17,7 @@ def keys(findings):
     ("changes", "rule", "metric", "severity"),
     [
         ({"state": "DOWN", "phys_state": "DISABLED"}, "link_up", "state", "critical"),
+        ({"state": "DOWN", "phys_state": "DISABLED", "admin_up": False}, "link_up", "state", "critical"),
         ({"state": "DOWN", "phys_state": "POLLING", "rate_gbps": 2.5}, "link_up", "state", "critical"),
         ({"state": "INIT"}, "link_up", "state", "critical"),
         ({"phys_state": "LINK_ERROR_RECOVER"}, "link_up", "state", "critical"),
@@ -31,9 +32,41 @@ def test_must_fail_with_one_finding(fleet, changes, rule, metric, severity):
     assert keys([fleet.only()]) == [(rule, NIC, metric, severity)]
 
 
-def test_a_down_link_says_both_states(fleet):
-    fleet.link(NIC, state="DOWN", phys_state="DISABLED")
-    assert fleet.only().actual == "state DOWN, phys_state DISABLED"
+@pytest.mark.parametrize(
+    ("layer", "phys", "admin_up", "why", "action"),
+    [
+        # mlx5 shows DISABLED for every Ethernet port without carrier: the flags of the network device decide.
+        ("Ethernet", "DISABLED", False, "administratively down on the node", "ip link set eth0 up"),
+        ("Ethernet", "DISABLED", True, "no carrier", "Check the cable and leaf-1/swp1"),
+        ("Ethernet", "POLLING", True, "no carrier", "Check the cable and leaf-1/swp1"),
+        ("Ethernet", "DISABLED", None, "down for an unknown reason", "ip link show eth0"),
+        # On InfiniBand it is the port's own state, and IPoIB may be down on a link that is up.
+        ("InfiniBand", "DISABLED", True, "administratively down on the node", "mlxlink -d mlx5_0 --port_state UP"),
+        ("InfiniBand", "DISABLED", None, "administratively down on the node", "mlxlink -d mlx5_0 --port_state UP"),
+        ("InfiniBand", "POLLING", False, "no link with its peer", "Check the cable and leaf-1/swp1"),
+        ("InfiniBand", "POLLING", None, "no link with its peer", "Check the cable and leaf-1/swp1"),
+    ],
+)
+def test_a_link_that_is_down_says_who_shut_it(make_fleet, layer, phys, admin_up, why, action):
+    fleet = make_fleet(link_layer=layer)
+    fleet.link(NIC, state="DOWN", phys_state=phys, admin_up=admin_up)
+    f = fleet.only()
+    assert f.actual == f"{why} (state DOWN, phys_state {phys})"
+    assert f.summary == f"Link of {NIC} is down: {f.actual}"
+    assert action in f.action
+
+
+def test_a_link_of_an_unknown_layer_is_read_by_the_layer_of_its_sku(make_fleet):
+    for layer, why in (("Ethernet", "no carrier"), ("InfiniBand", "administratively down on the node")):
+        fleet = make_fleet(link_layer=layer)
+        fleet.link(NIC, state="DOWN", phys_state="DISABLED", admin_up=True, link_layer=None)
+        assert fleet.only().actual.startswith(why)
+
+
+def test_ipoib_that_is_shut_is_no_finding_on_a_link_that_is_up(make_fleet):
+    fleet = make_fleet(link_layer="InfiniBand", netdev_mtu_bytes=None)
+    fleet.link(NIC, admin_up=False)
+    assert fleet.judge() == []
 
 
 @pytest.mark.parametrize("column", ["state", "phys_state", "rate_gbps", "link_layer", "active_mtu_bytes"])

@@ -23,9 +23,14 @@ OFFLOADS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Netdev:
-    """One network device as ``ip`` shows it; counters are cumulative, None where it gives none."""
+    """One network device as ``ip`` shows it; counters are cumulative, None where it gives none.
+
+    ``admin_up`` is the flag ``UP``: it stays when the carrier is lost (``NO-CARRIER``), and goes when the device is
+    shut.
+    """
 
     name: str
+    admin_up: bool | None
     mtu_bytes: int | None
     rx_packets: int | None
     tx_packets: int | None
@@ -51,12 +56,20 @@ def parse_ip_link(text: str) -> dict[str, Netdev]:
 def _netdev(name: str, entry: dict[str, Any]) -> Netdev:
     return Netdev(
         name=name,
+        admin_up=_admin_up(entry.get("flags")),
         mtu_bytes=_count(entry, "mtu"),
         rx_packets=_count(entry, "stats64", "rx", "packets"),
         tx_packets=_count(entry, "stats64", "tx", "packets"),
         rx_errors=_count(entry, "stats64", "rx", "errors"),
         carrier_changes=_count(entry, "stats64", "tx", "carrier_changes"),
     )
+
+
+def _admin_up(flags: Any) -> bool | None:
+    """Return whether ``UP`` is set; None for anything but a list of flags (no device is without any)."""
+    if not isinstance(flags, list) or not flags or not all(isinstance(f, str) for f in flags):
+        return None
+    return "UP" in flags
 
 
 def _count(entry: Any, *path: str) -> int | None:

@@ -31,6 +31,7 @@ def link_row(node: Node, nic: Nic, site: Site, answers: Answers) -> Link:
         rail=nic.rail,
         switch_port=f"{cable.switch}/{cable.port}" if cable else None,
         netdev=name,
+        admin_up=network.admin_up if network else None,
         link_layer=layer,
         state=_first(p.state for p in ports),
         phys_state=_first(p.phys_state for p in ports),

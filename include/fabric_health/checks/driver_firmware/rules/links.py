@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fabric_health.checks.driver_firmware.rules.rule import (
     IBQUERYERRORS,
     LINUX_ROCE_MTU,
+    LINUX_ROCE_STATE,
     NVSENTINEL,
     RDMA_CORE,
     SITE_FILE,
@@ -25,6 +26,7 @@ IB_MTUS = (4096, 2048, 1024, 512, 256)
 ROCE_OVERHEAD_BYTES = 96
 # 1e-12 bit errors per bit, the InfiniBand limit, is 120 symbol errors an hour on a 10 Gb/s lane.
 SYMBOL_ERRORS_PER_HOUR = 120.0
+ADMIN_DOWN = "administratively down on the node"
 CABLE = "Clean and reseat the cable and optics; swap the cable if it goes on; check the peer port's counters."
 
 
@@ -61,25 +63,44 @@ def _metric(link: Link, column: str) -> str:
 
 
 def _down(view: NodeView, part: Part, link: Link) -> Finding:
-    actual = f"state {link.state or 'unknown'}, phys_state {link.phys_state or 'unknown'}"
-    if link.phys_state == "DISABLED":
-        why, action = "disabled on the node", f"ip link set {link.netdev or 'NETDEV'} up, or enable the port (mlxlink)."
-    elif link.state in ("INIT", "ARMED"):
-        why, action = "waiting for a subnet manager", "Check the subnet manager (sminfo) and its log."
-    else:
-        where = f" and {link.switch_port}" if link.switch_port else ""
-        why, action = "no link with its peer", f"Check the cable{where}; then the NIC (mlxlink -d {part.name})."
+    states = f"state {link.state or 'unknown'}, phys_state {link.phys_state or 'unknown'}"
+    ethernet = (link.link_layer or view.node.sku.link_layer) == "Ethernet"
+    why, action = _why_down(part, link, ethernet)
+    actual = f"{why} ({states})"
     return deviation(
         part,
         "link_up",
         _metric(link, "state"),
         Severity.CRITICAL,
-        f"Link of {part.unit} is down: {why} ({actual})",
+        f"Link of {part.unit} is down: {actual}",
         expected="state ACTIVE, phys_state LINK_UP",
         actual=actual,
         action=action,
-        source=RDMA_CORE,
+        source=LINUX_ROCE_STATE if ethernet else RDMA_CORE,
     )
+
+
+def _why_down(part: Part, link: Link, ethernet: bool) -> tuple[str, str]:
+    """Return (reason, action) of a link that is down.
+
+    On Ethernet mlx5 shows DISABLED for every port without carrier, whoever shut it (``mlx5_query_port_roce``): there
+    only the flags of the network device tell. On InfiniBand DISABLED is the port's own state, and IPoIB says nothing.
+    """
+    shut = link.admin_up is False if ethernet else link.phys_state == "DISABLED"
+    if shut and ethernet:
+        return ADMIN_DOWN, f"ip link set {link.netdev or 'NETDEV'} up, and find out what shut it (journalctl)."
+    if shut:
+        return ADMIN_DOWN, f"Enable the port: mlxlink -d {part.name} --port_state UP."
+    if link.state in ("INIT", "ARMED"):
+        return "waiting for a subnet manager", "Check the subnet manager (sminfo) and its log."
+    peer = f" and {link.switch_port}" if link.switch_port else ""
+    action = f"Check the cable{peer}; then the NIC (mlxlink -d {part.name})."
+    if ethernet and link.admin_up is None:
+        return (
+            "down for an unknown reason",
+            f"See whether the node shut it (ip link show {link.netdev or ''}). {action}",
+        )
+    return ("no carrier" if ethernet else "no link with its peer"), action
 
 
 def _rate(view: NodeView, part: Part, link: Link) -> Iterator[Finding]:
