@@ -131,9 +131,23 @@ def test_nvue_keys_are_expanded() -> None:
     assert tree["interface"]["swp1"]["description"] == "gpu-001 mlx5_0"
     assert list(tree["bridge"]["domain"]["br_default"]["vlan"]) == ["100", "200", "201", "202"]
     assert list(expand_key("swp1s0-3")) == ["swp1s0", "swp1s1", "swp1s2", "swp1s3"]
+    assert list(expand_key("swp2,6")) == ["swp2", "swp6"]
+    assert list(expand_key("swp1-3,7")) == ["swp1", "swp2", "swp3", "swp7"]
+    assert list(expand_key("swp2,9-10,vlan10,20, 30")) == ["swp2", "swp9", "swp10", "vlan10", "vlan20", "vlan30"]
+    assert list(expand_key("swp1s0-1,3")) == ["swp1s0", "swp1s1", "swp1s3"]
+    assert list(expand_key("10,20-21")) == ["10", "20", "21"]
     assert list(expand_key("swp1-9999999")) == ["swp1-9999999"]
     assert list(expand_key("pre-up")) == ["pre-up"]
     assert list(expand_key("auto-negotiate,x y")) == ["auto-negotiate,x y"]
+
+
+def test_short_and_long_nvue_keys_are_the_same_config() -> None:
+    def interfaces(key: str) -> str | None:
+        return normalise("cumulus", json.dumps([{"set": {"interface": {key: {"link": {"mtu": 9216}}}}}])).config
+
+    forms = {interfaces(key) for key in ("swp1-3,6", "swp1,2,3,6", "swp1-3,swp6", "swp6,1-3")}
+    assert len(forms) == 1
+    assert '"swp6"' in str(forms)
 
 
 def test_sonic_keys_references_and_sets_have_one_form() -> None:

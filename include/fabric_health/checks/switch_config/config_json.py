@@ -25,6 +25,7 @@ _VOLATILE_TABLES = frozenset({"VERSIONS", "bgpraw"})
 _SEQUENCE_KEYS = frozenset({"lanes", "authentication-order", "login"})
 _REFERENCE = re.compile(r"\[[A-Z][A-Z0-9_]*\|([^\[\]]*)\]")
 _RANGE_PART = re.compile(r"^(?P<stem>(?:[A-Za-z][A-Za-z_.]*|[A-Za-z]+\d+s)?)(?P<low>\d{1,6})-(?P<high>\d{1,6})$")
+_STEM = re.compile(r"^(?:[A-Za-z][\w.]*?)?(?=\d{1,6}(?:-\d{1,6})?$)")
 _LIST_PART = re.compile(r"^[A-Za-z][\w.]*\d(?:-\d+)?$|^\d+(?:-\d+)?$")
 
 
@@ -131,19 +132,26 @@ def _nvue_value(key: str, value: Any, budget: _Budget, depth: int) -> Any:
 
 
 def expand_key(key: str) -> Iterator[str]:
-    """Expand ``swp1-4,swp7``, ``10,20-22`` or ``swp1s0-3``; a key that is no list or range stays as it is."""
+    """Expand ``swp1-4,swp7``, ``swp1-4,7``, ``10,20-22`` or ``swp1s0-3``; any other key stays as it is.
+
+    A part without a stem takes the stem of the part before it: ``swp2,6`` is ``swp2`` and ``swp6``.
+    """
     parts = [p.strip() for p in key.split(",")]
     if len(parts) > 1 and not all(_LIST_PART.match(p) for p in parts):
         yield key
         return
+    stem = ""
     for part in parts:
-        found = _RANGE_PART.match(part)
+        own = _STEM.match(part)
+        named = stem + part if own is not None and not own[0] else part
+        stem = own[0] or stem if own is not None else ""
+        found = _RANGE_PART.match(named)
         if found is None:
-            yield part
+            yield named
             continue
         low, high = int(found["low"]), int(found["high"])
         if not low <= high < low + MAX_RANGE:
-            yield part
+            yield named
             continue
         yield from (f"{found['stem']}{n}" for n in range(low, high + 1))
 
