@@ -55,6 +55,23 @@ def test_a_healthy_gpu_port_shows_every_column(platform: str, read: Read, record
     assert all(facts[a].value for a in ("os_version", "model", "serial"))
 
 
+def test_onyx_is_named_by_the_head_of_its_config(read: Read, recorded: Callable[..., dict]) -> None:
+    answers = recorded("onyx")
+    fact = read("onyx", answers)[1]["hostname"]
+    assert (fact.state, fact.value, fact.command) == ("value", "onyx-1", "running_config")
+    config = answers["running_config"]
+    for bad in (
+        config.replace("## Hostname: onyx-1\n", ""),
+        config.replace("## Hostname: onyx-1\n", "## Hostname:\n"),
+        config[:-1] + "--More--",
+        "## Hostname: onyx-1\n% Invalid command\n",
+        "",
+    ):
+        fact = read("onyx", answers | {"running_config": bad})[1]["hostname"]
+        assert (fact.state, fact.value) == ("error", None), bad
+        assert fact.detail
+
+
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_only_front_ports_become_rows(platform: str, read: Read, recorded: Callable[..., dict]) -> None:
     ports, _ = read(platform, recorded(platform))

@@ -63,18 +63,25 @@ def _sonic(answers: Answers) -> Identity:
     return out
 
 
+_ONYX_HOSTNAME = re.compile(r"^## Hostname:[ \t]*(\S{1,64})[ \t]*$", re.MULTILINE)
+_ONYX_HEAD = 2_000
+
+
 def _onyx(answers: Answers) -> Identity:
     def flat(data: Any) -> dict[str, Any]:
         return {str(k).lower(): v for record in records(data) for k, v in record.items()}
 
     data = answers.json("version", lambda d: "product release" in flat(d), "a version with `Product release`")
+    # No show command that answers in JSON names the switch; the head of its config does, where that is a config.
+    config = answers.text("running_config") if "running_config" not in answers.problems else None
+    named = _ONYX_HOSTNAME.search((config or "")[:_ONYX_HEAD])
     return _pick(
         flat(data),
         "version",
         os_version=("product release",),
         model=("product model",),
         serial=("system serial num",),
-    )
+    ) | {"hostname": (clean(named[1], _MAX) if named else None, "running_config")}
 
 
 def _eos(answers: Answers) -> Identity:
