@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, ClassVar, get_args, get_type_hints
 
 PY_TYPES: tuple[type, ...] = (str, int, float, bool, datetime)
@@ -51,8 +52,12 @@ class Column:
     maximum: float | None
 
 
+@cache
 def columns(row_type: type[Row]) -> tuple[Column, ...]:
-    """Return the columns of a row type in declaration order. Raises TypeError for a type tables cannot hold."""
+    """Return the columns of a row type in declaration order. Raises TypeError for a type tables cannot hold.
+
+    Resolving the annotations of a type takes a millisecond, so it is done once.
+    """
     hints = get_type_hints(row_type)
     out = []
     for f in dataclasses.fields(row_type):
