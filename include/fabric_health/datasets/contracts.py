@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from types import UnionType
 from typing import Any, ClassVar, get_args, get_type_hints
 
 PY_TYPES: tuple[type, ...] = (str, int, float, bool, datetime)
@@ -62,12 +63,12 @@ def columns(row_type: type[Row]) -> tuple[Column, ...]:
     out = []
     for f in dataclasses.fields(row_type):
         hint = hints[f.name]
-        args = [a for a in get_args(hint) if a is not type(None)]
-        base = args[0] if args else hint
-        if base not in PY_TYPES:
+        nullable = isinstance(hint, UnionType) and type(None) in get_args(hint)
+        base = next((t for t in PY_TYPES if hint == (t | None if nullable else t)), None)
+        if base is None:
             raise TypeError(f"{row_type.__name__}.{f.name}: {hint} is not a column type")
         m = f.metadata
-        out.append(Column(f.name, base, bool(args), m["description"], m["unit"], m.get("minimum"), m.get("maximum")))
+        out.append(Column(f.name, base, nullable, m["description"], m["unit"], m.get("minimum"), m.get("maximum")))
     return tuple(out)
 
 
