@@ -63,7 +63,8 @@ class Landed:
         """Return rows landed per table by the checks of the run."""
         counts: dict[str, int] = {}
         for name in self.run.checks:
-            for row_type in (*registry.check(name).tables, Finding, Coverage):
+            tables: tuple[type[Row], ...] = (*registry.check(name).tables, Finding, Coverage)
+            for row_type in tables:
                 n = arrow.count(self.store, landing.table_key(row_type, self.run.key, name))
                 counts[row_type.TABLE] = counts.get(row_type.TABLE, 0) + n
         counts[Quarantine.TABLE] = len(self.quarantined())

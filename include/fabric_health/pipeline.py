@@ -9,19 +9,20 @@ any stage can be repeated: it writes the same objects again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabric_health import __version__, answer, reach
 from fabric_health.checks import registry
-from fabric_health.checks.check import Check, Context, RowSet, Unit
+from fabric_health.checks.check import Check, Context, RowSet
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets import evidence as evidence_store
-from fabric_health.datasets import landing, reading
+from fabric_health.datasets import landing
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
@@ -32,8 +33,11 @@ from fabric_health.explain import link_explanations
 from fabric_health.history import Previous, judged_part, load_part, previous
 from fabric_health.landed import Landed, report_data
 from fabric_health.run_document import RunDocument, decode, document_key, encode
-from fabric_health.site import Site
+from fabric_health.site import Node, Site, Switch
 from fabric_health.unanswered import coverage, did_not_finish, unanswered, without_rows
+
+if TYPE_CHECKING:
+    from fabric_health.quality.run import QualityOutcome
 
 Progress = Callable[[str], None]
 EVIDENCE_WRITERS = 8
@@ -163,7 +167,7 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
         return sorted((k.result() for k in kept), key=lambda r: r.unit)
 
 
-def _secrets(rooms: Rooms, units: Iterable[Unit]) -> tuple[str, ...]:
+def _secrets(rooms: Rooms, units: Iterable[Node | Switch]) -> tuple[str, ...]:
     ids = {i for u in units for i in (u.reach.connection, u.reach.jump) if i}
     return tuple(s for i in sorted(ids) for s in rooms.connections(i).secrets)
 
@@ -245,29 +249,30 @@ def check_quality(rooms: Rooms, ref: str) -> dict[str, Any]:
     from fabric_health.quality import run as quality
 
     run = load_run(rooms, ref)
-    outcome = quality.evaluate(rooms.store, rooms.site, run.key, run.scope, run.checks)
-    landing.land(rooms.store, run.key, "quality", [(r, None) for r in outcome.results], (QualityResult,))
-    prefix = f"quality/site={run.key.site}/week={run.key.week}/{run.key.run}/"
+    return _keep_quality(rooms, run.key, quality.evaluate(rooms.store, rooms.site, run.key, run.scope, run.checks))
+
+
+def check_trends(rooms: Rooms, scheduler_run_id: str, now: datetime) -> dict[str, Any]:
+    """Hold the result tables of the last weeks against their suites as of ``now``, and land the results."""
+    from fabric_health.quality import run as quality
+
+    now = now.astimezone(UTC).replace(microsecond=0)
+    key = RunKey(rooms.site.name, run_name("trend_quality", scheduler_run_id, now), now, rooms.site.origin)
+    return _keep_quality(rooms, key, quality.evaluate_trends(rooms.store, rooms.site, key))
+
+
+def _keep_quality(rooms: Rooms, key: RunKey, outcome: QualityOutcome) -> dict[str, Any]:
+    landing.land(rooms.store, key, "quality", [(r, None) for r in outcome.results], (QualityResult,))
+    prefix = f"quality/site={key.site}/week={key.week}/{key.run}/"
     rooms.store.put_many([(prefix + name, body) for name, body in sorted(outcome.docs.items())])
     met = sum(r.success for r in outcome.results)
     rooms.tell(f"data quality: {met} of {len(outcome.results)} expectations met")
     return {
         "expectations": len(outcome.results),
         "met": met,
-        "critical_failures": list(outcome.critical_failures)[:10],
+        "critical_failures": [f[:300] for f in outcome.critical_failures[:5]],
         "docs": rooms.store.uri(prefix + "index.html"),
     }
-
-
-def check_trends(rooms: Rooms, scheduler_run_id: str) -> dict[str, Any]:
-    """Hold a site's tables against their suites as of its latest concluded run, as a run of its own.
-
-    Raises UsageError when the site has no concluded run yet.
-    """
-    latest = next(reading.concluded(rooms.store, rooms.site.name), None)
-    if latest is None:
-        raise UsageError(f"site {rooms.site.name!r} has no concluded run yet; run weekly_fabric_health first")
-    return check_quality(rooms, document_key(rooms.site.name, latest.week, latest.run))
 
 
 def conclude(rooms: Rooms, ref: str) -> dict[str, Any]:
@@ -313,10 +318,19 @@ def publish(rooms: Rooms, ref: str) -> dict[str, str]:
     files = render(report_data(rooms.store, rooms.site, run))
     prefix = report_prefix(run.key)
     rooms.store.put_many([(prefix + name, body) for name, body in sorted(files.items())])
-    latest = f"reports/site={run.key.site}/latest.json"
-    rooms.store.put(latest, json.dumps({"report": prefix + "index.html"}).encode(), "application/json")
+    _point_at_latest(rooms.store, run.key, prefix + "index.html")
     rooms.tell(f"page: {rooms.store.uri(prefix + 'index.html')}")
     return {"page": rooms.store.uri(prefix + "index.html"), "prefix": prefix}
+
+
+def _point_at_latest(store: ObjectStore, key: RunKey, page: str) -> None:
+    """Make ``page`` the site's latest one, unless that of a later run is: an old run's stage may be repeated."""
+    pointer = f"reports/site={key.site}/latest.json"
+    with contextlib.suppress(ObjectMissing):
+        if json.loads(store.get(pointer)).get("started_at", "") > key.started_at.isoformat():
+            return
+    body = {"report": page, "started_at": key.started_at.isoformat()}
+    store.put(pointer, json.dumps(body).encode(), "application/json")
 
 
 def report_prefix(key: RunKey) -> str:

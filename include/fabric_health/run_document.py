@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from fabric_health.checks.check import Check, Unit
+from fabric_health.checks.check import Check
 from fabric_health.datasets.run import RunKey
-from fabric_health.site import Site
+from fabric_health.site import Node, Site, Switch
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class RunDocument:
     site_sha256: str
     version: str
 
-    def units(self, site: Site, check: Check) -> tuple[Unit, ...]:
+    def units(self, site: Site, check: Check) -> tuple[Node | Switch, ...]:
         """Return the units of the scope that ``check`` looks at, in site order."""
         wanted = set(self.scope)
-        every: tuple[Unit, ...] = site.nodes if check.unit_kind == "node" else site.switches
+        every: tuple[Node | Switch, ...] = site.nodes if check.unit_kind == "node" else site.switches
         return tuple(u for u in every if u.name in wanted)
 
 

@@ -206,10 +206,11 @@ def gate(explained: dict[str, int], checked: dict[str, Any], answer: dict[str, A
 
 @task
 def trend_quality(site: str) -> dict[str, Any]:
-    """Hold a site's tables against their suites as of its latest run; fail, once landed, on a critical failure."""
+    """Hold a site's tables of the last weeks against their suites; fail, once landed, on a critical failure."""
     from fabric_health import pipeline
 
-    result = pipeline.check_trends(_rooms(site), get_current_context()["dag_run"].run_id)
+    dag_run = get_current_context()["dag_run"]
+    result: dict[str, Any] = pipeline.check_trends(_rooms(site), dag_run.run_id, dag_run.run_after)
     if result["critical_failures"]:
         raise AirflowFailException("critical data-quality failures: " + "; ".join(result["critical_failures"]))
     return result

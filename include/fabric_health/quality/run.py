@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from fabric_health.checks.switch_config.tables import SwitchConfig, SwitchPort
 from fabric_health.datasets import arrow, reading
 from fabric_health.datasets.contracts import Row, columns
 from fabric_health.datasets.landing import table_key
+from fabric_health.datasets.registry import all_tables
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.datasets.tables import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 HISTORY_RUNS = 8
 MIN_HISTORY_RUNS = 3
 HISTORY_WEEKS = 26
+TREND_WEEKS = 8
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,35 @@ def evaluate(
     ``scope`` are the units the run was asked for, ``checks`` the names of its checks. The outcome depends on what
     is stored only, not on the clock. Raises StoreError and ContractError; data that fails is a result.
     """
+    return _outcome(_batches(store, site, key, scope, checks), key)
+
+
+def evaluate_trends(store: ObjectStore, site: Site, key: RunKey, weeks: int = TREND_WEEKS) -> QualityOutcome:
+    """Evaluate the tables of the last ``weeks`` weeks as a whole, as of ``key.started_at``.
+
+    Besides each row's contract this finds rows that two runs landed under one key, and a weekly run that has stopped
+    running. Raises StoreError and ContractError; data that fails is a result.
+    """
+    import pandas as pd
+
+    monday = date.fromisoformat(key.week)
+    partitions = [(monday - timedelta(weeks=n)).isoformat() for n in range(weeks)]
+    batches = []
+    for row_type in all_tables():
+        if row_type is Quarantine:
+            continue
+        rules = tuple(suites.contract_rules(row_type, site.origin, of_many_runs=True))
+        frame = _frame(row_type, reading.table(store, row_type, site.name, weeks=partitions))
+        batches.append(Batch(row_type.TABLE, row_type.TABLE, frame, rules))
+    latest = next(reading.concluded(store, site.name), None)
+    age = (key.started_at - latest.started_at) / timedelta(days=1) if latest else float("inf")
+    frame = pd.DataFrame({"days": [max(age, 0.0)]})
+    return _outcome([*batches, Batch("runs_fresh", Run.TABLE, frame, (suites.fresh_now(),))], key)
+
+
+def _outcome(batches: Sequence[Batch], key: RunKey) -> QualityOutcome:
     from fabric_health.quality import expectations
 
-    batches = _batches(store, site, key, scope, checks)
     results, docs = expectations.validate(batches, key)
     failed = tuple(
         f"{r.suite}: {r.description} ({r.observed or 'no value'})"
@@ -96,7 +124,7 @@ def _batches(store: ObjectStore, site: Site, key: RunKey, scope: Sequence[str], 
 def _frame(row_type: type[Row], table: pa.Table) -> pd.DataFrame:
     """Return the columns that rules look at; numbers as floats, since a nullable whole number has no other form."""
     wanted: set[str] = set()
-    for rule in suites.contract_rules(row_type, ""):
+    for rule in suites.contract_rules(row_type, "", of_many_runs=True):
         wanted.update(rule.arguments.get("column_list", ()))
         if "column" in rule.arguments:
             wanted.add(rule.arguments["column"])

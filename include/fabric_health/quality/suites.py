@@ -75,9 +75,9 @@ FROM_EVIDENCE: frozenset[type[Row]] = frozenset({Fact, Link, KernelEvent, Switch
 STEADY: frozenset[type[Row]] = frozenset({Fact, Link, SwitchConfig, SwitchPort})
 
 
-def contract_rules(row_type: type[Row], origin: str) -> list[Rule]:
-    """Return what any run's rows of a table must meet; ``origin`` is the site's."""
-    rules = [_unique(row_type)]
+def contract_rules(row_type: type[Row], origin: str, *, of_many_runs: bool = False) -> list[Rule]:
+    """Return what the rows of a table must meet, of one run or of many together; ``origin`` is the site's."""
+    rules = [_unique(row_type, of_many_runs)]
     for c in columns(row_type):
         if not c.nullable:
             rules.append(
@@ -150,15 +150,26 @@ def fresh() -> Rule:
     )
 
 
+def fresh_now() -> Rule:
+    """Return the rule for the age of the latest concluded run, in days: the weekly run does run."""
+    return Rule(
+        "expect_column_values_to_be_between",
+        f"days since the latest run <= {MAX_GAP_DAYS:g}",
+        f"the latest concluded run is at most {MAX_GAP_DAYS:g} days old",
+        Severity.CRITICAL,
+        {"column": "days", "min_value": 0, "max_value": MAX_GAP_DAYS},
+    )
+
+
 def suites(row_types: Iterable[type[Row]], origin: str) -> dict[type[Row], list[Rule]]:
     """Return the contract suite of each table; quarantine's is that it is empty."""
     return {t: [no_quarantine()] if t is Quarantine else contract_rules(t, origin) for t in row_types}
 
 
-def _unique(row_type: type[Row]) -> Rule:
-    names = [k for k in row_type.KEY if k != "run"]
+def _unique(row_type: type[Row], of_many_runs: bool) -> Rule:
+    names = [k for k in row_type.KEY if k != "run" or of_many_runs]
     what = ", ".join(names)
-    description = f"no two rows of a run have the same {what}"
+    description = f"no two rows have the same {what}" if of_many_runs else f"no two rows of a run have the same {what}"
     if len(names) == 1:
         return Rule("expect_column_values_to_be_unique", what, description, Severity.CRITICAL, {"column": names[0]})
     return Rule("expect_compound_columns_to_be_unique", what, description, Severity.CRITICAL, {"column_list": names})
