@@ -14,6 +14,7 @@ import pytest
 from fabric_health.checks.driver_firmware.commands import commands
 from fabric_health.lab import nodes
 from fabric_health.lab.answer import Answer
+from fabric_health.lab.nodes.hardware import build
 from fabric_health.lab.state import Fault, LabState
 from fabric_health.site import Nic, Node, Site, load_site
 
@@ -325,3 +326,14 @@ def test_one_process_can_play_hundreds_of_nodes(site: Site) -> None:
             nodes.answer(node, site, state(), argv, NOW)
     # Measured at 3 ms a node; the limit leaves room for a busy machine.
     assert (time.perf_counter() - started) / len(site.nodes) < 0.1
+
+
+def test_gpus_sit_where_the_site_file_puts_them(site: Site) -> None:
+    node = site.nodes[0]
+    for planned in (node.sku.gpu_pci, tuple(reversed(node.sku.gpu_pci)), ("0000:c1:00.0",), ()):
+        sku = node.sku.model_copy(update={"gpu_pci": planned})
+        hardware = build(replace(node, sku=sku), {}, LabState(UP))
+        buses = [g.bus for g in hardware.gpus]
+        assert buses[: len(planned)] == list(planned)
+        everything = [*buses, *(n.bus for n in hardware.nics), *(d.bus for d in hardware.drives)]
+        assert len(set(everything)) == len(everything) == sku.gpus + len(sku.nics) + len(sku.drives)

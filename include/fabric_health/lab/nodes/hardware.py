@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from fabric_health.lab.nodes.models import GpuModel, NicModel, gpu_model, nic_model
 from fabric_health.lab.state import Fault, LabState
-from fabric_health.site import Cable, Nic, Node, Site
+from fabric_health.site import Cable, Nic, Node, Site, Sku
 
 # When neither the site file nor a fault says which version is there.
 DRIVER = "580.126.09"
@@ -148,7 +148,7 @@ def build(node: Node, plan: dict[str, Cable], state: LabState) -> Hardware:
         cuda=sku.expected.get("cuda_driver_version", _cuda(driver)) if same else _cuda(driver),
         gsp=sku.expected.get("gsp_firmware_version", driver) if same else driver,
         booted_at=state.up_since - timedelta(days=3, minutes=spread(name, "boot", 0, 50_000)),
-        gpus=tuple(_gpu(node, i, next(buses), model, state) for i in range(sku.gpus)),
+        gpus=tuple(_gpu(node, i, bus, model, state) for i, bus in enumerate(_gpu_buses(sku, buses))),
         nics=tuple(_nic(node, i, n, n.pci or next(buses), plan.get(n.name), state) for i, n in enumerate(sku.nics)),
         drives=tuple(_drive(node, d, next(buses)) for d in sku.drives),
         gpu_model=model,
@@ -156,13 +156,20 @@ def build(node: Node, plan: dict[str, Cable], state: LabState) -> Hardware:
 
 
 def _buses(node: Node) -> Iterator[str]:
-    """Yield PCI addresses in rising order that no NIC of the site file takes."""
-    taken = {n.pci[5:7].lower() for n in node.sku.nics if n.pci and n.pci.startswith("0000:")}
+    """Yield PCI addresses in rising order that no GPU or NIC of the site file takes."""
+    planned = [*node.sku.gpu_pci, *(n.pci.lower() for n in node.sku.nics if n.pci)]
+    taken = {address[5:7] for address in planned if address.startswith("0000:")}
     free = [b for b in range(0x1B, 0xFF) if f"{b:02x}" not in taken]
-    wanted = node.sku.gpus + sum(n.pci is None for n in node.sku.nics) + len(node.sku.drives)
+    gpus = max(0, node.sku.gpus - len(node.sku.gpu_pci))
+    wanted = gpus + sum(n.pci is None for n in node.sku.nics) + len(node.sku.drives)
     step = max(1, len(free) // max(1, wanted))
     for k in range(wanted):
         yield f"0000:{free[(k * step) % len(free)]:02x}:00.0"
+
+
+def _gpu_buses(sku: Sku, others: Iterator[str]) -> list[str]:
+    """Return the PCI addresses of the GPUs: those of the site file, others where it gives none."""
+    return [*sku.gpu_pci[: sku.gpus], *(next(others) for _ in range(sku.gpus - len(sku.gpu_pci)))]
 
 
 def _gpu(node: Node, index: int, bus: str, model: GpuModel, state: LabState) -> Gpu:
