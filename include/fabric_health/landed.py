@@ -27,6 +27,7 @@ from fabric_health.datasets.tables import (
     Quarantine,
     Run,
     Severity,
+    asked,
 )
 from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.history import judged_part, load_part, previous
@@ -121,7 +122,7 @@ def _shown(
 ) -> tuple[UnitEvidence, ...]:
     wanted: dict[tuple[str, str], None] = {}
     for f in answer.urgent_first(findings):
-        pair = (f.check, f.unit.split("/", 1)[0])
+        pair = (f.check, asked(f))
         if pair in evidence and len(wanted) < EVIDENCE_SHOWN:
             wanted[pair] = None
     return tuple(evidence_store.get_evidence(store, evidence[p]) for p in wanted)

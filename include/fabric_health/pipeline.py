@@ -17,20 +17,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fabric_health import __version__, answer, reach
+from fabric_health import __version__, answer, launching, reach
 from fabric_health.checks import registry
-from fabric_health.checks.check import Check, Context, RowSet
+from fabric_health.checks.check import Check, Context, Launch, RowSet, Unit
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
-from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run, Severity
+from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run, Severity, asked
 from fabric_health.errors import UsageError
 from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
 from fabric_health.explain import link_explanations
 from fabric_health.history import Previous, judged_part, load_part, previous
+from fabric_health.jobs.spec import JobResult
+from fabric_health.judged import read_findings, write_findings
 from fabric_health.landed import Landed, report_data
 from fabric_health.run_document import RunDocument, decode, document_key, encode
 from fabric_health.site import Node, Site, Switch
@@ -140,7 +142,7 @@ def collect(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     run, check = load_run(rooms, ref), registry.check(check_name)
     refs = evidence_store.read_manifest(rooms.store, run.key, check.name)
     if refs is None:
-        refs = _ask(rooms, run, check)
+        refs = _launch(rooms, run, check) if check.launches else _ask(rooms, run, check)
         evidence_store.write_manifest(rooms.store, run.key, check.name, refs)
     counts: dict[str, int] = {}
     for r in refs:
@@ -167,6 +169,27 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
         return sorted((k.result() for k in kept), key=lambda r: r.unit)
 
 
+def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
+    """Run a benchmark's launches one after the other on the nodes that the run's audits found fit."""
+    from fabric_health.jobs.backend import backend_of
+
+    found = [f for name in run.checks for f in read_findings(rooms.store, run, name) or ()]
+    plan = launching.make_plan(rooms.store, rooms.site, run, check, found)
+    for node, reason in plan.left_out.items():
+        rooms.tell(f"{check.name}: {node} is left out: {reason}")
+    redactor = Redactor(_secrets(rooms, rooms.site.nodes))
+    backend = backend_of(rooms.site, rooms.connections)
+
+    def run_job(launch: Launch) -> JobResult:
+        rooms.tell(f"{check.name}: {launch.name} on {len(launch.units)} units")
+        return backend.run(launch.spec, rooms.tell)
+
+    def keep(evidence: UnitEvidence) -> StoredEvidence:
+        return evidence_store.put_evidence(rooms.store, run.key, evidence, redactor)
+
+    return launching.run_plan(plan, check, run_job, keep)
+
+
 def _secrets(rooms: Rooms, units: Iterable[Node | Switch]) -> tuple[str, ...]:
     ids = {i for u in units for i in (u.reach.connection, u.reach.jump) if i}
     return tuple(s for i in sorted(ids) for s in rooms.connections(i).secrets)
@@ -176,7 +199,7 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Parse the evidence of a check into rows and write its tables. Return rows per table, and ``quarantine``."""
     run, check = load_run(rooms, ref), registry.check(check_name)
     refs = _manifest(rooms, run, check)
-    units = {u.name: u for u in run.units(rooms.site, check)}
+    units = _asked(rooms, run, check)
     pairs: list[tuple[Row, str | None]] = []
     for stored in refs:
         evidence = evidence_store.get_evidence(rooms.store, stored)
@@ -196,15 +219,13 @@ def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Judge the landed rows of a check and keep the findings for :func:`explain`. Return findings per severity."""
     run, check = load_run(rooms, ref), registry.check(check_name)
     refs = _manifest(rooms, run, check)
-    units = {u.name for u in run.units(rooms.site, check)}
+    units = set(_asked(rooms, run, check))
     rows = RowSet({t: load_part(rooms.store, t, run.key, check.name) for t in check.tables})
     before = previous(rooms.store, run.key, check, units)
     found = check.judge(rows, _context(rooms, run, check, refs, before))
     found += unanswered(check, refs) + without_rows(check, rows, refs)
     found = [_dated(f, run, before) for f in found]
-    rooms.store.put(
-        _findings_key(run, check.name), json.dumps([_plain(f) for f in found], indent=1).encode(), "application/json"
-    )
+    write_findings(rooms.store, run, check.name, found)
     counts = {s.value: sum(f.severity == s for f in found) for s in Severity}
     rooms.tell(f"{check.name}: " + ", ".join(f"{n} {s}" for s, n in counts.items()))
     return counts
@@ -216,12 +237,7 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
     A check that did not finish is not skipped: all its units are landed as not judged.
     """
     run = load_run(rooms, ref)
-    judged: dict[str, list[Finding] | None] = {}
-    for name in run.checks:
-        try:
-            judged[name] = [_finding(f) for f in json.loads(rooms.store.get(_findings_key(run, name)))]
-        except ObjectMissing:
-            judged[name] = None
+    judged = {name: read_findings(rooms.store, run, name) for name in run.checks}
     everything = [f for found in judged.values() for f in found or ()]
     explained = {f.finding: f for f in link_explanations(everything, rooms.site)}
     unfinished = 0
@@ -233,8 +249,8 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
             unfinished += 1
             found = [did_not_finish(run.key, check)]
         found = [explained.get(f.finding, f) for f in found]
-        covered = coverage(check, run.units(rooms.site, check), refs, judged[name])
-        rows: list[tuple[Row, str | None]] = [(f, shas.get(f.unit.split("/", 1)[0])) for f in found]
+        covered = _covered(rooms, run, check, refs, judged[name])
+        rows: list[tuple[Row, str | None]] = [(f, shas.get(asked(f))) for f in found]
         rows += [(c, shas.get(c.unit)) for c in covered]
         landing.land(rooms.store, run.key, name, rows, (Finding, Coverage), quarantine_part=judged_part(name))
     return {
@@ -242,6 +258,16 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
         "explained": sum(f.explained_by is not None for f in explained.values()),
         "unfinished_checks": unfinished,
     }
+
+
+def _covered(
+    rooms: Rooms, run: RunDocument, check: Check, refs: Sequence[StoredEvidence], found: Sequence[Finding] | None
+) -> list[Coverage]:
+    if not check.launches:
+        return coverage(check, run.units(rooms.site, check), refs, found)
+    plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
+    rows = [r for t in check.tables for r in load_part(rooms.store, t, run.key, check.name)]
+    return launching.launch_coverage(plan, check, refs, {check.unit_of(r) for r in rows}, found is not None)
 
 
 def check_quality(rooms: Rooms, ref: str) -> dict[str, Any]:
@@ -338,6 +364,14 @@ def report_prefix(key: RunKey) -> str:
     return f"reports/site={key.site}/week={key.week}/{key.run}/"
 
 
+def _asked(rooms: Rooms, run: RunDocument, check: Check) -> dict[str, Unit]:
+    """Return what a check asks in a run, by name: nodes or switches of the scope, or the launches of its plan."""
+    if check.launches:
+        plan = launching.read_plan(rooms.store, run, check)
+        return {launch.name: launch for launch in plan.launches} if plan else {}
+    return {u.name: u for u in run.units(rooms.site, check)}
+
+
 def _manifest(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
     refs = evidence_store.read_manifest(rooms.store, run.key, check.name)
     if refs is None:
@@ -350,7 +384,7 @@ def _context(rooms: Rooms, run: RunDocument, check: Check, refs: Sequence[Stored
         site=rooms.site,
         run=run.key.run,
         started_at=run.key.started_at,
-        scope=run.units(rooms.site, check),
+        scope=tuple(_asked(rooms, run, check).values()),
         reach={r.unit: r for r in refs},
         previous=before.rows,
         previous_at=before.at,
@@ -361,15 +395,3 @@ def _dated(f: Finding, run: RunDocument, before: Previous) -> Finding:
     earlier = before.findings.get(f.finding)
     first = earlier.first_seen if earlier and earlier.first_seen else run.key.started_at
     return replace(f, first_seen=first)
-
-
-def _findings_key(run: RunDocument, check: str) -> str:
-    return f"runs/site={run.key.site}/week={run.key.week}/{run.key.run}/{check}.findings.json"
-
-
-def _plain(f: Finding) -> dict[str, Any]:
-    return {**f.__dict__, "first_seen": f.first_seen.isoformat() if f.first_seen else None}
-
-
-def _finding(raw: dict[str, Any]) -> Finding:
-    return Finding(**{**raw, "first_seen": datetime.fromisoformat(raw["first_seen"]) if raw["first_seen"] else None})

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from fabric_health import answer as answers
-from fabric_health.cli.terminal import EXIT_OF, Clock, Exit, grid, out, show
+from fabric_health.cli.terminal import EXIT_OF, Clock, Exit, finding_block, out, show
 from fabric_health.connections import home
 from fabric_health.datasets.tables import Answer
 from fabric_health.errors import UsageError
 
+SHOWN = 40
 STAGES = ("collect", "land", "judge", "explain", "quality", "conclude", "publish")
 ScopeOption = Annotated[str | None, typer.Option("--scope", help="units, as ranges: gpu-[001-004],leaf-1")]
 
@@ -76,13 +77,10 @@ def print_answer(rooms: Any, ref: str) -> Answer:
     look = answers.news(Landed(rooms.store, document).of(Finding))
     out.print()
     show(f"{record.answer}  {record.headline}")
-    if look:
-        grid(
-            ["severity", "unit", "what", "expected", "actual", "do"],
-            [[f.severity, f.unit, f.summary, f.expected or "", f.actual or "", f.action or ""] for f in look[:40]],
-        )
-    if len(look) > 40:
-        show(f"and {len(look) - 40} more; all are in the view current_findings")
+    for f in look[:SHOWN]:
+        finding_block(f)
+    if len(look) > SHOWN:
+        show(f"and {len(look) - SHOWN} more; all are in the view current_findings")
     show(f"coverage  {record.coverage_ratio:.1%} of (check, unit) pairs in scope judged")
     return Answer(record.answer)
 

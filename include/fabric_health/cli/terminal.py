@@ -8,7 +8,7 @@ from enum import IntEnum
 from rich.console import Console
 from rich.table import Table
 
-from fabric_health.datasets.tables import Answer
+from fabric_health.datasets.tables import Answer, Finding
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -65,3 +65,15 @@ def grid(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*(_plain(cell) for cell in row))
     out.print(table)
+
+
+def finding_block(f: Finding) -> None:
+    """Print a finding as a few lines that stay readable on a narrow terminal and in a log."""
+    style = {"critical": "bold red", "warning": "yellow"}.get(f.severity, "dim")
+    since = f.first_seen.strftime("since %Y-%m-%d") if f.first_seen else ""
+    out.print(f"\n[{style}]{f.severity:9}[/{style}] [bold]{_plain(f.unit)}[/bold]  [dim]{since}[/dim]")
+    show(f"          {f.summary}")
+    if f.expected is not None or f.actual is not None:
+        show(f"          expected {f.expected or 'unknown'}; actual {f.actual or 'unknown'}")
+    for n, line in enumerate((f.action or "").splitlines()):
+        show(f"          {'do:' if n == 0 else '   '} {line}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_type_hints
 
@@ -53,12 +52,20 @@ class Column:
     maximum: float | None
 
 
-@cache
+_RESOLVED: dict[type[Row], tuple[Column, ...]] = {}
+
+
 def columns(row_type: type[Row]) -> tuple[Column, ...]:
     """Return the columns of a row type in declaration order. Raises TypeError for a type tables cannot hold.
 
     Resolving the annotations of a type takes a millisecond, so it is done once.
     """
+    if row_type not in _RESOLVED:
+        _RESOLVED[row_type] = _resolve(row_type)
+    return _RESOLVED[row_type]
+
+
+def _resolve(row_type: type[Row]) -> tuple[Column, ...]:
     hints = get_type_hints(row_type)
     out = []
     for f in dataclasses.fields(row_type):

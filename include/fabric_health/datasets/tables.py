@@ -71,6 +71,7 @@ class Finding(Row):
     command: str | None = optional("command of the evidence that shows it")
     first_seen: datetime | None = optional("start of the first run of the unbroken series that shows it, UTC")
     explained_by: str | None = optional("id of the finding that explains this one")
+    evidence_unit: str | None = optional("what was asked for the evidence, where it is not the unit: a launch")
 
 
 def finding(
@@ -89,6 +90,7 @@ def finding(
     source: str | None = None,
     command: str | None = None,
     explained_by: str | None = None,
+    evidence_unit: str | None = None,
 ) -> Finding:
     """Make a finding with its stable id; the only way checks make them. ``first_seen`` is filled by the pipeline."""
     identity = "\x1f".join((check, rule, unit, metric))
@@ -108,7 +110,13 @@ def finding(
         source=source,
         command=command,
         explained_by=explained_by,
+        evidence_unit=evidence_unit,
     )
+
+
+def asked(f: Finding) -> str:
+    """Return the node, switch or launch whose evidence shows a finding."""
+    return f.evidence_unit or f.unit.split("/", 1)[0]
 
 
 class CoverageState(StrEnum):

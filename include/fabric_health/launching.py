@@ -1,0 +1,156 @@
+"""Benchmarks within a run: which nodes are fit, what is launched on them, and the evidence of each launch.
+
+The plan of a check is written once, before anything runs, so that a repeated stage launches the same jobs and parses
+them as what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+
+from fabric_health.checks.check import Check, Launch
+from fabric_health.datasets.store import ObjectMissing, ObjectStore
+from fabric_health.datasets.tables import Coverage, CoverageState, Finding, Severity
+from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
+from fabric_health.jobs.spec import JobResult, JobStatus
+from fabric_health.run_document import RunDocument
+from fabric_health.site import Node, Site
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a benchmark launches in a run, and which nodes in scope it leaves out and why."""
+
+    launches: tuple[Launch, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+_PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
+
+_STATUS = {
+    JobStatus.EXITED: (ReachStatus.OK, CommandStatus.EXITED),
+    JobStatus.TIMEOUT: (ReachStatus.HUNG, CommandStatus.TIMEOUT),
+    JobStatus.CANCELLED: (ReachStatus.CLOSED_EARLY, CommandStatus.NOT_RUN),
+    JobStatus.LOST: (ReachStatus.CLOSED_EARLY, CommandStatus.NOT_RUN),
+    JobStatus.NOT_STARTED: (ReachStatus.UNREACHABLE, CommandStatus.NOT_RUN),
+}
+
+
+def plan_key(run: RunDocument, check: str) -> str:
+    """Return the key of a benchmark's plan within a run."""
+    return f"runs/site={run.key.site}/week={run.key.week}/{run.key.run}/{check}.plan.json"
+
+
+def read_plan(store: ObjectStore, run: RunDocument, check: Check) -> Plan | None:
+    """Return the plan of a benchmark, None when it has not been made yet."""
+    try:
+        return _PLAN.validate_json(store.get(plan_key(run, check.name)))
+    except ObjectMissing:
+        return None
+
+
+def make_plan(store: ObjectStore, site: Site, run: RunDocument, check: Check, findings: Iterable[Finding]) -> Plan:
+    """Plan a benchmark on the nodes in scope that the audits found fit, and keep the plan. Made already, it stays."""
+    existing = read_plan(store, run, check)
+    if existing is not None:
+        return existing
+    if check.launches is None:
+        raise ValueError(f"{check.name} is no benchmark")
+    wanted = set(run.scope)
+    unfit = unfit_nodes(findings)
+    nodes = [n for n in site.nodes if n.name in wanted]
+    left_out = {n.name: unfit[n.name] for n in nodes if n.name in unfit}
+    fit: tuple[Node, ...] = tuple(n for n in nodes if n.name not in unfit)
+    plan = Plan(check.launches(site, fit, run.key.run), left_out)
+    store.put(plan_key(run, check.name), _PLAN.dump_json(plan, indent=1), "application/json")
+    return plan
+
+
+def unfit_nodes(findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the nodes that an audit holds unfit, with the reason: a critical finding on the node or a part of it.
+
+    A benchmark on such a node would measure the fault that is known already, and spoil the result of the others.
+    """
+    unfit: dict[str, str] = {}
+    for f in findings:
+        if f.severity == Severity.CRITICAL and f.unit_kind in ("node", "gpu", "nic", "drive"):
+            unfit.setdefault(f.unit.split("/", 1)[0], f.summary)
+    return unfit
+
+
+def run_plan(
+    plan: Plan, check: Check, run_job: Callable[[Launch], JobResult], keep: Callable[[UnitEvidence], StoredEvidence]
+) -> list[StoredEvidence]:
+    """Run every launch in the plan's order and keep its evidence; a launch that fails does not stop the others."""
+    return [keep(evidence_of(launch, check.name, run_job(launch))) for launch in plan.launches]
+
+
+def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:
+    """Return a job's result as evidence: its output as command ``job``, each artefact as ``artefact:<file>``."""
+    reach, status = _STATUS[result.status]
+    job = CommandResult(
+        name="job",
+        argv=launch.spec.argv,
+        status=status,
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+    )
+    artefacts = tuple(
+        CommandResult(
+            name=f"artefact:{name}",
+            argv=(name,),
+            status=CommandStatus.EXITED,
+            exit_code=0,
+            stdout=body.decode("utf-8", "backslashreplace"),
+            stderr="",
+            started_at=result.started_at,
+            ended_at=result.ended_at,
+        )
+        for name, body in sorted(result.artefacts.items())
+    )
+    return UnitEvidence(
+        unit=launch.name,
+        unit_kind="launch",
+        check=check,
+        status=reach,
+        detail=result.reason,
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+        results=(job, *artefacts),
+    )
+
+
+def launch_coverage(
+    plan: Plan, check: Check, refs: Sequence[StoredEvidence], with_rows: set[str], finished: bool
+) -> list[Coverage]:
+    """Return one coverage row per unit that the plan's launches were to measure, or that it left out.
+
+    A unit is judged when every launch that covers it gave rows, partly judged when some did.
+    """
+    answered = {r.unit for r in refs if r.status == ReachStatus.OK} & with_rows
+    launches: dict[str, list[str]] = {}
+    for launch in plan.launches:
+        for unit in launch.units:
+            launches.setdefault(unit, []).append(launch.name)
+    out = []
+    for unit, names in sorted(launches.items()):
+        good = [n for n in names if n in answered]
+        state, reason = CoverageState.JUDGED, None
+        if not finished:
+            state, reason = CoverageState.NOT_JUDGED, "the check did not finish"
+        elif not good:
+            state, reason = CoverageState.NOT_JUDGED, "none of its launches gave a result"
+        elif len(good) < len(names):
+            state, reason = CoverageState.PARTIAL, f"{len(good)} of {len(names)} launches gave a result"
+        out.append(Coverage(check.name, unit, "node", state.value, reason))
+    out += [
+        Coverage(check.name, unit, "node", CoverageState.NOT_JUDGED.value, f"left out: {reason}"[:500])
+        for unit, reason in sorted(plan.left_out.items())
+    ]
+    return out
