@@ -6,7 +6,7 @@ them as what they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
@@ -79,13 +79,6 @@ def unfit_nodes(findings: Iterable[Finding]) -> dict[str, str]:
         if f.severity == Severity.CRITICAL and f.unit_kind in ("node", "gpu", "nic", "drive"):
             unfit.setdefault(f.unit.split("/", 1)[0], f.summary)
     return unfit
-
-
-def run_plan(
-    plan: Plan, check: Check, run_job: Callable[[Launch], JobResult], keep: Callable[[UnitEvidence], StoredEvidence]
-) -> list[StoredEvidence]:
-    """Run every launch in the plan's order and keep its evidence; a launch that fails does not stop the others."""
-    return [keep(evidence_of(launch, check.name, run_job(launch))) for launch in plan.launches]
 
 
 def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric_health import __version__, answer, launching, reach
 from fabric_health.checks import registry
-from fabric_health.checks.check import Check, Context, Launch, RowSet, Unit
+from fabric_health.checks.check import Check, Context, RowSet, Unit
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
@@ -31,7 +31,7 @@ from fabric_health.errors import UsageError
 from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
 from fabric_health.explain import link_explanations
 from fabric_health.history import Previous, judged_part, load_part, previous
-from fabric_health.jobs.spec import JobResult
+from fabric_health.jobs.spec import JobResult, JobSpec
 from fabric_health.judged import read_findings, write_findings
 from fabric_health.landed import Landed, report_data
 from fabric_health.run_document import RunDocument, decode, document_key, encode
@@ -171,23 +171,24 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
 
 def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
     """Run a benchmark's launches one after the other on the nodes that the run's audits found fit."""
-    from fabric_health.jobs.backend import backend_of
+    from fabric_health.jobs.backend import open_backend, run_all
 
     found = [f for name in run.checks for f in read_findings(rooms.store, run, name) or ()]
     plan = launching.make_plan(rooms.store, rooms.site, run, check, found)
     for node, reason in plan.left_out.items():
         rooms.tell(f"{check.name}: {node} is left out: {reason}")
     redactor = Redactor(_secrets(rooms, rooms.site.nodes))
-    backend = backend_of(rooms.site, rooms.connections)
+    launches = {launch.spec.name: launch for launch in plan.launches}
+    refs: list[StoredEvidence] = []
 
-    def run_job(launch: Launch) -> JobResult:
-        rooms.tell(f"{check.name}: {launch.name} on {len(launch.units)} units")
-        return backend.run(launch.spec, rooms.tell)
+    def keep(spec: JobSpec, result: JobResult) -> None:
+        evidence = launching.evidence_of(launches[spec.name], check.name, result)
+        refs.append(evidence_store.put_evidence(rooms.store, run.key, evidence, redactor))
+        rooms.tell(f"{check.name}: {len(refs)} of {len(launches)} launches: {spec.name} {result.status}")
 
-    def keep(evidence: UnitEvidence) -> StoredEvidence:
-        return evidence_store.put_evidence(rooms.store, run.key, evidence, redactor)
-
-    return launching.run_plan(plan, check, run_job, keep)
+    backend = open_backend(rooms.site, run.key.run, rooms.connections)
+    run_all([launch.spec for launch in plan.launches], backend, keep, tell=rooms.tell)
+    return refs
 
 
 def _secrets(rooms: Rooms, units: Iterable[Node | Switch]) -> tuple[str, ...]:
