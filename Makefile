@@ -48,7 +48,7 @@ docs: $(VENV)/.dev ## Write the generated pages: docs/tables.md
 
 .PHONY: golden
 golden: $(VENV)/.dev ## Write the lab's golden switch configs
-	$(BIN)/python -m fabric_health.lab.switches.golden
+	$(BIN)/python -m fabric_health.lab.switches include/sites/lab.yaml include/sites/golden
 
 .PHONY: lock
 lock: $(VENV)/.uv ## Compile requirements.txt and requirements-dev.txt from pyproject.toml
