@@ -21,6 +21,19 @@ CASES = [
         "snmp-server user u r auth md5 <redacted> priv <redacted> localizedkey\nntp server 10.0.0.10",
     ),
     ("key 7 0822455D", "key 7 <redacted>"),
+    ("tacacs-server host 10.0.0.3 key 7 0822455D", "tacacs-server host 10.0.0.3 key 7 <redacted>"),
+    (
+        "radius-server host 10.0.0.3 auth-port 1812 key s3cr3t",
+        "radius-server host 10.0.0.3 auth-port 1812 key <redacted>",
+    ),
+    ("  server-private 10.0.0.3 key 7 0822455D", "  server-private 10.0.0.3 key 7 <redacted>"),
+    ("snmp-server host 10.0.0.9 traps version 2c s3cr3t", "snmp-server host 10.0.0.9 traps version 2c <redacted>"),
+    ("snmp-server host 10.0.0.9 version 3 priv monitor", "snmp-server host 10.0.0.9 version 3 priv monitor"),
+    ("ntp authentication-key 1 md5 7 0822455D", "ntp authentication-key 1 md5 7 <redacted>"),
+    ("ip ospf message-digest-key 1 md5 7 0822455D", "ip ospf message-digest-key 1 md5 7 <redacted>"),
+    ("key 1 key-string 7 0822455D", "key 1 key-string 7 <redacted>"),
+    ("key 1\n  key-string 0822455D", "key 1\n  key-string <redacted>"),
+    ("crypto key generate rsa", "crypto key generate rsa"),
     ('"hashed-password": "$6$salt$hash"', '"hashed-password": "$6$<redacted>"'),
     ('"passwd": "plain"', '"passwd": "<redacted>"'),
     ('"SNMP_COMMUNITY": {"s3cr3t": {"TYPE": "RO"}}', '"SNMP_COMMUNITY": {"<redacted>": {"TYPE": "RO"}}'),
@@ -39,7 +52,24 @@ def test_redacting_twice_is_redacting_once(raw: str, expected: str) -> None:
     assert Redactor().text(expected) == expected
 
 
-@pytest.mark.parametrize("unit", ["a", " ", "\n", "password", "password ", "eyJ", "a://", "key 7 x\n", "-----BEGIN "])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        " ",
+        "\n",
+        "password",
+        "password ",
+        "eyJ",
+        "a://",
+        "key 7 x\n",
+        "tacacs-server ",
+        "snmp-server host ",
+        " key 7",
+        "md5 1 ",
+        "-----BEGIN ",
+    ],
+)
 def test_hostile_text_costs_linear_time(unit: str) -> None:
     text = unit * (300_000 // len(unit))
     started = time.process_time()

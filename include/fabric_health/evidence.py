@@ -163,13 +163,27 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?i)(\b(?:password|secret|passphrase|(?<!send-)(?<!set )(?<!match )community|auth-key|key-string|md5-key|"
-            r"pre-shared-key|localizedkey|authentication-key|radius-server key|tacacs-server key)"
-            r"(?:[ \t]+(?:sha512|sha256|md5|encrypted|\d{1,2})(?=[ \t]))?+[ \t]+)"
+            r"pre-shared-key|localizedkey|authentication-key|message-digest-key|key-octet-string|"
+            r"radius-server key|tacacs-server key)"
+            # The number of a key before its digest (`authentication-key 1 md5 7 ...`), the digest, the type.
+            r"(?:[ \t]+\d{1,10}(?=[ \t]+(?:md5|sha)))?+(?:[ \t]+(?:sha\d{1,3}|md5|encrypted)(?=[ \t]))?+"
+            r"(?:[ \t]+\d{1,2}(?=[ \t]))?+[ \t]+)"
             r"(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
         ),
         r"\1<redacted>",
     ),
-    (re.compile(r"(?m)^([ \t]*key[ \t]+\d[ \t]+)(?!<redacted>)\S+"), r"\1<redacted>"),
+    (re.compile(r"(?m)((?:^|[ \t])key[ \t]+\d[ \t]+)(?!<redacted>|key-string|[{\[:=])\S+"), r"\1<redacted>"),
+    (
+        re.compile(
+            r"(?i)(\b(?:radius|tacacs)-server[ \t][^\n]{0,200}?[ \t]key[ \t]+(?:\d{1,2}[ \t]+)?+)(?!<redacted>)\S+"
+        ),
+        r"\1<redacted>",
+    ),
+    # Where traps go, with the community they carry.
+    (
+        re.compile(r"(?i)(\bsnmp-server host[ \t][^\n]{0,200}?\bversion[ \t]+(?:1|2c)[ \t]+)(?!<redacted>)\S+"),
+        r"\1<redacted>",
+    ),
     (
         re.compile(r"(?i)(\b(?:auth[ \t]+(?:md5|sha[\w-]*)|priv(?:[ \t]+(?:aes[\w-]*|des))?)[ \t]+)0x[0-9a-f]{8,}"),
         r"\1<redacted>",
