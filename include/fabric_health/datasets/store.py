@@ -55,7 +55,8 @@ _TRANSIENT_CODES = frozenset(
 )
 _MISSING_CODES = frozenset({"NoSuchKey", "NoSuchObject", "NoSuchVersion"})
 _REFUSED: Mapping[str, str] = {
-    "AccessDenied": "the connection's user may not do this: check the policy of its access key",
+    # Also what a wrong key looks like when the request has no answer body to say so in.
+    "AccessDenied": "check login and password of the connection, and what the policy of that user allows",
     "AuthorizationHeaderMalformed": "check extra.region of the connection",
     "InvalidAccessKeyId": "the store does not know the access key: check the connection's login",
     "NoSuchBucket": "the bucket does not exist: create it or set extra.bucket of the connection",
