@@ -1,5 +1,7 @@
 """Weekly fabric health: the scheduled run of every check on every site."""
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, CronTriggerTimetable
 
 from fabric_health.airflow.chain import DEFAULT_ARGS, ENTRIES, budget, chain_of, run_params
@@ -27,8 +29,9 @@ for site in entries:
     with DAG(
         dag_id=f"weekly_fabric_health{site.suffix(len(entries) > 1)}",
         dag_display_name=f"Weekly fabric health{f' ({site.name})' if len(entries) > 1 else ''}",
-        # No start_date: with one, Airflow would start the run of a Monday that has passed as soon as it comes up.
-        schedule=CronTriggerTimetable(site.weekly_cron, timezone="UTC", run_immediately=False),
+        # Airflow starts no run of a Monday that has passed as soon as it comes up for the first time: no start_date, and
+        # no tolerance. (False stands for a tolerance of a tenth of the week: a run until Monday evening.)
+        schedule=CronTriggerTimetable(site.weekly_cron, timezone="UTC", run_immediately=timedelta(0)),
         catchup=False,
         max_active_runs=1,
         default_args=DEFAULT_ARGS,

@@ -100,6 +100,26 @@ def test_several_sites_get_a_dag_each_with_a_suffix(python_in):
     assert "30 4 * * 2" in json.dumps(dags["weekly_fabric_health__west"]["dag"]["timetable"])
 
 
+def test_first_start_on_a_monday_waits_for_the_next(python_in):
+    """Else a new Airflow would begin with a run nobody asked for, in the way of the one asked for."""
+    out = python_in(
+        """
+import os
+from datetime import datetime, UTC
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables import trigger
+from airflow.timetables.base import TimeRestriction
+bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+dag = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["weekly_fabric_health"]))
+trigger.utcnow = lambda: datetime(2026, 11, 30, 3, 1, tzinfo=UTC)
+restriction = TimeRestriction(earliest=dag.start_date, latest=None, catchup=dag.catchup)
+print(dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=restriction).run_after.isoformat())
+"""
+    )
+    assert out.splitlines()[-1] == "2026-12-07T03:00:00+00:00"
+
+
 def test_a_malformed_site_list_is_an_import_error_that_says_what_was_expected(python_in):
     out = python_in(
         """
