@@ -1,0 +1,205 @@
+"""What deploy/ holds parses, pins its images, holds no secret, and names only settings that something reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fabric_health.airflow.sites import VARIABLE
+from fabric_health.checks.registry import ENTRIES
+from fabric_health.datasets.store import DEFAULT_BUCKET
+from fabric_health.rooms import STORE_CONNECTION
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+VALUES = yaml.safe_load((DEPLOY / "helm-values.yaml").read_text())
+ENV_EXAMPLE = dict(
+    line.split("=", 1)
+    for line in (DEPLOY / "env.example").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+SECRET_NAME = re.compile(r"SECRET|PASSWORD|FERNET|TOKEN|_KEY$|CONN_|SQL_ALCHEMY")
+# Set for a library, read by it.
+OF_LIBRARIES = {"GX_ANALYTICS_ENABLED"}
+AIRFLOW_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+
+
+def _compose_environment() -> dict[str, str]:
+    out: dict[str, str] = {}
+    for service in COMPOSE["services"].values():
+        out.update(service.get("environment") or {})
+    return out
+
+
+def _helm_environment() -> dict[str, str]:
+    return {e["name"]: e["value"] for e in VALUES["env"]}
+
+
+def _image_environment() -> dict[str, str]:
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.removeprefix("ENV ") for line in text.splitlines() if line.startswith("ENV ")]
+    return {m[1]: m[2].strip('"') for line in lines for m in re.finditer(r'(\w+)=("[^"]*"|\S+)', line)}
+
+
+ENVIRONMENTS = [_compose_environment(), _helm_environment(), _image_environment(), ENV_EXAMPLE]
+
+
+def _airflow_options() -> set[str]:
+    """Return AIRFLOW__SECTION__OPTION of every option of the installed Airflow, without importing it."""
+    spec = importlib.util.find_spec("airflow")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    file = Path(next(iter(spec.submodule_search_locations))) / "config_templates" / "config.yml"
+    described: dict[str, Any] = yaml.safe_load(file.read_text())
+    return {
+        f"AIRFLOW__{section.upper()}__{option.upper()}"
+        for section, body in described.items()
+        for option in body["options"]
+    }
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [s for v in value.values() for s in _strings(v)]
+    if isinstance(value, list):
+        return [s for v in value for s in _strings(v)]
+    return [str(value)]
+
+
+@pytest.mark.parametrize(
+    "environment", [_compose_environment(), _helm_environment(), _image_environment(), ENV_EXAMPLE]
+)
+def test_every_variable_is_read_by_someone(environment: dict[str, str]) -> None:
+    code = "\n".join(p.read_text() for p in (ROOT / "include").rglob("*.py"))
+    interpolated = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text()))
+    options = _airflow_options()
+    for name in environment:
+        if name.startswith("AIRFLOW__"):
+            assert name in options, f"{name} is no option of the installed Airflow"
+        elif name.startswith("AIRFLOW_CONN_"):
+            assert re.fullmatch(r"AIRFLOW_CONN_[A-Z0-9_]+", name)
+        elif name.startswith("FABRIC_HEALTH_"):
+            assert f'"{name}"' in code or name in interpolated, f"nothing reads {name}"
+        else:
+            assert name in OF_LIBRARIES or name in interpolated or name.startswith("POSTGRES_"), f"nothing reads {name}"
+
+
+def test_sites_and_the_store_are_given_everywhere() -> None:
+    assert VARIABLE in _compose_environment()
+    assert VARIABLE in _helm_environment()
+    store = f"AIRFLOW_CONN_{STORE_CONNECTION.upper()}"
+    assert store in ENV_EXAMPLE
+    assert store in {s["envName"] for s in VALUES["secret"]}
+
+
+@pytest.mark.parametrize(
+    "environment", [_compose_environment(), _helm_environment(), _image_environment(), ENV_EXAMPLE]
+)
+def test_no_secret_is_written_down(environment: dict[str, str]) -> None:
+    for name, value in environment.items():
+        if not SECRET_NAME.search(name) or name.endswith("_FILE"):
+            continue
+        without_variables = re.sub(r"\$\{[^}]*\}", "", value)
+        assert not value or (value != without_variables and not re.search(r":\w[^/@]*@", without_variables)), name
+
+
+def test_helm_takes_secrets_by_reference_only() -> None:
+    for entry in VALUES["secret"]:
+        assert set(entry) == {"envName", "secretName", "secretKey"}
+    assert not any(SECRET_NAME.search(e["name"]) for e in VALUES["env"])
+    assert not {"fernetKey", "jwtSecret", "apiSecretKey", "webserverSecretKey"} & set(VALUES)
+    assert all(VALUES[name] for name in ("fernetKeySecretName", "jwtSecretName", "apiSecretKeySecretName"))
+    assert set(VALUES["data"]) == {"metadataSecretName"}
+    assert VALUES["createUserJob"]["defaultUser"]["enabled"] is False
+
+
+@pytest.mark.parametrize("document", [COMPOSE, VALUES])
+def test_images_are_pinned(document: dict[str, Any]) -> None:
+    assert not [s for s in _strings(document) if s.endswith(":latest") or s == "latest"]
+    for service in document.get("services", {}).values():
+        default = re.fullmatch(r"\$\{\w+:-(.+)\}", service["image"])
+        assert default
+        assert ":" in default[1] or default[1] == "unset"
+
+
+def test_every_long_running_service_has_a_health_check() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert ("healthcheck" in service) != (service["restart"] == "no"), name
+
+
+def test_all_airflow_components_share_one_environment() -> None:
+    common = COMPOSE["x-airflow"]
+    for name in AIRFLOW_COMPONENTS:
+        service = COMPOSE["services"][name]
+        assert service["environment"] == common["environment"]
+        assert service["env_file"] == common["env_file"]
+    assert "AIRFLOW__API_AUTH__JWT_SECRET" in ENV_EXAMPLE
+
+
+def test_ports_are_bound_to_loopback_by_default() -> None:
+    for service in COMPOSE["services"].values():
+        for port in service.get("ports", ()):
+            assert re.match(r"\$\{\w+:-127\.0\.0\.1:", port)
+
+
+def test_helm_mounts_what_it_names() -> None:
+    volumes = {v["name"] for v in VALUES["volumes"]}
+    mounts = {m["name"]: m["mountPath"] for m in VALUES["volumeMounts"]}
+    assert volumes == set(mounts)
+    site_file = _helm_environment()[VARIABLE].partition("=")[2].partition("@")[0]
+    assert site_file.startswith(mounts["fabric-health-site"] + "/")
+
+
+def test_folders_are_where_the_image_puts_them() -> None:
+    image = _image_environment()
+    for name in ("AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER"):
+        assert _helm_environment()[name] == image[name]
+
+
+LIST = {"s3:GetBucketLocation", "s3:ListBucket"}
+
+
+@pytest.mark.parametrize(
+    ("name", "on_objects"), [("pipeline", {"s3:GetObject", "s3:PutObject"}), ("analyst", {"s3:GetObject"})]
+)
+def test_policies_give_exactly_what_is_needed(name: str, on_objects: set[str]) -> None:
+    policy = json.loads((DEPLOY / "policies" / f"{name}.json").read_text())
+    assert policy["Version"] == "2012-10-17"
+    given = {s["Resource"][0]: set(s["Action"]) for s in policy["Statement"]}
+    bucket = f"arn:aws:s3:::{DEFAULT_BUCKET}"
+    assert given == {bucket: LIST, f"{bucket}/*": on_objects}
+    for statement in policy["Statement"]:
+        assert statement["Effect"] == "Allow"
+        assert set(statement) == {"Sid", "Effect", "Action", "Resource"}
+        assert len(statement["Resource"]) == 1
+
+
+def test_every_pool_of_a_check_is_there() -> None:
+    pools = json.loads((DEPLOY / "pools.json").read_text())
+    assert {e.pool for e in ENTRIES} <= set(pools)
+    assert all(p["slots"] > 0 for p in pools.values())
+
+
+def test_the_image_is_pinned_and_does_not_run_as_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    base = next(line.removeprefix("ARG AIRFLOW_IMAGE=") for line in lines if line.startswith("ARG AIRFLOW_IMAGE="))
+    assert re.fullmatch(r"apache/airflow:\d+\.\d+\.\d+-python3\.\d+", base)
+    locked = re.search(r"^apache-airflow==([\d.]+)", (ROOT / "requirements.txt").read_text(), re.M)
+    assert locked
+    assert base.startswith(f"apache/airflow:{locked[1]}-")
+    assert [line for line in lines if line.startswith("FROM ")] == ["FROM ${AIRFLOW_IMAGE}"]
+    assert [line for line in lines if line.startswith("USER ")][-1] == "USER airflow"
+    assert not re.search(r"\bADD\b|curl .*\|", text)
+    for line in lines:
+        if "pip install" in line and "-r " in line:
+            assert "--require-hashes" in line
+    sources = [w for line in lines if line.startswith("COPY ") for w in line.split()[1:-1] if not w.startswith("--")]
+    assert all((ROOT / s).exists() for s in sources)
