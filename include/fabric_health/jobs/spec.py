@@ -43,9 +43,10 @@ class RetryClass(StrEnum):
 class JobSpec:
     """One workload.
 
-    ``tool`` names the locked environment of the local backend (``include/tools/<tool>``) and the key of the image in
-    the site's ``images``; ``argv`` is a list (``{python}`` stands for the environment's interpreter, ``{artefacts}``
-    for the directory whose files are kept, ``{hosts}`` for the comma-separated host list). ``env`` holds plain
+    ``tool`` names the locked environment of the local backend (``include/tools/<tool>``; "" and "self" are the
+    interpreter that runs fabric-health) and the key of the image in the site's ``images``; ``argv`` is a list
+    (``{python}`` stands for the environment's interpreter, ``{tool}`` for the tool's folder, ``{artefacts}`` for the
+    directory whose files are kept, ``{hosts}`` for the comma-separated host list). ``env`` holds plain
     values, ``secrets`` references. ``nodes`` are the units it must run on, ``ranks_per_node`` processes on each.
     ``artefacts`` are file names below the artefact directory that are kept as evidence, each at most
     ``artefact_max_bytes``.
@@ -78,7 +79,12 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True)
 class JobResult:
-    """What running a job gave. ``reason`` is for a person: what kept it from starting or ended it, and what to do."""
+    """What running a job gave. ``reason`` is for a person: what kept it from starting or ended it, and what to do.
+
+    ``exit_code`` is 128 + n for a process that signal n ended, as shells have it. ``truncated`` says that output was
+    cut or lost, so that it is not the whole answer; an artefact that is missing or too large is absent and named in
+    ``reason``.
+    """
 
     name: str
     status: JobStatus
@@ -90,3 +96,4 @@ class JobResult:
     reason: str = ""
     artefacts: Mapping[str, bytes] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    truncated: bool = False

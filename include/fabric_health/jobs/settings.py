@@ -1,0 +1,116 @@
+"""How a site runs its workloads: the ``jobs`` part of a site file."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fabric_health.errors import SiteError
+from fabric_health.site import Identifier, Site
+
+# What Kubernetes takes for the name of a namespace, a service account or a label's value.
+_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_IMAGE = r"^[a-z0-9][a-z0-9._:/@-]{0,500}$"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class Toleration(_Model):
+    """A taint of the GPU nodes that jobs may ignore."""
+
+    key: str = Field(min_length=1, max_length=316)
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class KubernetesSettings(_Model):
+    """Where and how jobs run on a Kubernetes cluster. The defaults need no more than ``namespace`` and ``images``."""
+
+    namespace: str = Field(pattern=_LABEL, description="where jobs are made; deploy/rbac.yaml gives rights in it")
+    connection: Identifier | None = Field(
+        None, description="connection id with extra.kube_config_path and extra.context; default: the pod's own account"
+    )
+    images: dict[str, str] = Field(description="tool -> image, best by digest (registry/name@sha256:...)")
+    service_account: str | None = Field(
+        None, pattern=_LABEL, description="account of the workload's pods; it needs no rights; default: the namespace's"
+    )
+    image_pull_secrets: tuple[str, ...] = ()
+    node_selector_key: str = Field(
+        "kubernetes.io/hostname", description="node label whose value is the site's name of the node"
+    )
+    tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu", effect="NoSchedule"),)
+    gpu_resource: str = Field("nvidia.com/gpu", description="extended resource of one GPU")
+    rdma_resource: str = Field("rdma/hca", description="extended resource of the RDMA devices")
+    multi_node: Literal["volcano", "mpijob"] = Field("mpijob", description="what a job of several nodes becomes")
+    scheduler: str | None = Field(None, description="scheduler of single pods and MPIJobs; Volcano Jobs use volcano")
+    queue: str = Field("default", description="Volcano queue")
+    priority_class: str | None = None
+    host_network: bool = Field(False, description="pods use the node's network (RoCE without a secondary network)")
+    ssh_port: int = Field(22, ge=1, le=65535, description="of MPI workers; with host_network other than 22")
+    run_as_user: int | None = Field(None, ge=1, description="numeric user of pods; default: the image's")
+    start_limit_s: float = Field(
+        900, gt=0, le=86_400, description="time a job may wait for its pods to run, beside its own time limit"
+    )
+    ttl_s: int = Field(3600, ge=60, le=604_800, description="the cluster deletes a finished job after this time")
+    probe_image: str | None = Field(None, pattern=_IMAGE, description="image with python3 for reaching nodes by pods")
+
+    @model_validator(mode="after")
+    def _images(self) -> KubernetesSettings:
+        for tool, image in self.images.items():
+            if not re.match(_IMAGE, image):
+                raise ValueError(
+                    f"image of {tool!r}: {image!r}; expected registry/name:tag or registry/name@sha256:..."
+                )
+        if self.host_network and self.multi_node == "volcano" and self.ssh_port == 22:
+            raise ValueError("host_network with ssh_port 22: the node's own sshd has that port; expected another one")
+        return self
+
+
+class JobSettings(_Model):
+    """How workloads run."""
+
+    backend: Literal["local", "kubernetes"] = "local"
+    parallel: int = Field(1, ge=1, le=64, description="jobs at the same time; 1 unless they share nothing")
+    tools: str = Field("../tools", description="folder of the tools' locked environments, relative to the site file")
+    kubernetes: KubernetesSettings | None = None
+
+    @model_validator(mode="after")
+    def _described(self) -> JobSettings:
+        if self.backend == "kubernetes" and self.kubernetes is None:
+            raise ValueError("backend is kubernetes; expected its settings under `kubernetes`")
+        return self
+
+    @property
+    def in_cluster(self) -> KubernetesSettings:
+        """The Kubernetes settings of a site that has them. Raises SiteError otherwise."""
+        if self.kubernetes is None:
+            raise SiteError("jobs.kubernetes: required for the kubernetes backend")
+        return self.kubernetes
+
+
+def settings(site: Site) -> JobSettings:
+    """Return the site's job settings. Raises SiteError naming each key at fault and what was expected."""
+    return parse(site.jobs, str(site.path))
+
+
+def parse(raw: Any, where: str) -> JobSettings:
+    """Validate raw job settings; ``where`` names the file for messages. Raises SiteError."""
+    try:
+        return JobSettings.model_validate(dict(raw))
+    except ValidationError as error:
+        lines = []
+        for e in error.errors(include_url=False):
+            key = ".".join(str(p) for p in ("jobs", *e["loc"]))
+            if e["type"] == "extra_forbidden":
+                message = "unknown key; see docs/jobs.md"
+            elif e["type"] == "missing":
+                message = "required key is missing"
+            else:
+                message = f"{e['msg']}; got {str(e.get('input'))[:60]!r}"
+            lines.append(f"{where}: {key}: {message}")
+        raise SiteError("\n".join(lines)) from None

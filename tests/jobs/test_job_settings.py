@@ -1,0 +1,50 @@
+"""The ``jobs`` part of a site file: defaults, and faults named by key."""
+
+import pytest
+
+from fabric_health.errors import SiteError, UsageError
+from fabric_health.jobs.argv import filled
+from fabric_health.jobs.settings import parse
+
+CLUSTER = {"backend": "kubernetes", "kubernetes": {"namespace": "fabric-health", "images": {"nccl": "r.example/n:1"}}}
+
+
+def test_the_default_is_local():
+    made = parse({}, "site.yaml")
+    assert (made.backend, made.parallel, made.kubernetes) == ("local", 1, None)
+
+
+def test_a_cluster_needs_a_namespace_and_images_only():
+    made = parse(CLUSTER, "site.yaml").in_cluster
+    assert made.multi_node == "mpijob"
+    assert made.tolerations[0].key == "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backend": "slurm"}, "site.yaml: jobs.backend: "),
+        ({"parallel": 0}, "jobs.parallel"),
+        ({"kubernets": {}}, "jobs.kubernets: unknown key"),
+        ({"kubernetes": None}, "expected its settings under `kubernetes`"),
+        ({"kubernetes": {"images": {}}}, "jobs.kubernetes.namespace: required key is missing"),
+        ({"kubernetes": {**CLUSTER["kubernetes"], "namespace": "Bad_Name"}}, "jobs.kubernetes.namespace"),
+        ({"kubernetes": {**CLUSTER["kubernetes"], "images": {"x": "no image"}}}, "image of 'x'"),
+        (
+            {"kubernetes": {**CLUSTER["kubernetes"], "host_network": True, "multi_node": "volcano"}},
+            "host_network with ssh_port 22",
+        ),
+    ],
+)
+def test_a_fault_names_its_key(change, message):
+    with pytest.raises(SiteError) as raised:
+        parse({**CLUSTER, **change}, "site.yaml")
+    assert message in str(raised.value)
+
+
+def test_placeholders_are_filled_and_other_braces_kept():
+    assert filled(("{python}", "--json={x}", "{hosts}"), {"python": "p", "hosts": "a,b"}) == ("p", "--json={x}", "a,b")
+    with pytest.raises(UsageError, match="artefacts"):
+        filled(("{artefacts}",), {"python": "p"})
+    with pytest.raises(UsageError, match="at least one word"):
+        filled((), {})
