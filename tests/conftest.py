@@ -9,12 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fabric_health.datasets import embedded
 from fabric_health.datasets.store import ObjectStore
 
 # Rows that the tests of several folders build on.
 sys.path.insert(0, str(Path(__file__).parent / "datasets"))
+
+
+# The same examples at every run, without a limit on an example's time: a red test is a fault of the code, never of the
+# machine or of the day. `pytest --hypothesis-profile=explore` looks at others, and at many more.
+_SETTINGS = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], print_blob=True
+)
+settings.register_profile("ci", _SETTINGS, derandomize=True, max_examples=100)
+settings.register_profile("explore", _SETTINGS, derandomize=False, max_examples=2000)
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from landed_samples import fact, link, run_key
 
@@ -148,7 +148,6 @@ ANYTHING = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.builds(Sample, ANYTHING, ANYTHING, ANYTHING, ANYTHING, ANYTHING), max_size=8))
 def test_every_row_lands_or_is_quarantined_and_the_order_does_not_matter(rows: list[Sample]) -> None:
     table, bad = split(*rows)

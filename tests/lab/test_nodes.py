@@ -320,12 +320,12 @@ def test_a_node_without_gpus_nics_or_drives_lacks_their_tools(site: Site) -> Non
 
 def test_one_process_can_play_hundreds_of_nodes(site: Site) -> None:
     argvs = [tuple(a.split()) for a in ("nvidia-smi -q -x", "ibv_devinfo -v", "lspci -Dnnvv", "ip -j -s -d link show")]
-    started = time.perf_counter()
+    started = time.process_time()
     for node in site.nodes:
         for argv in argvs:
             nodes.answer(node, site, state(), argv, NOW)
     # Measured at 3 ms a node; the limit leaves room for a busy machine.
-    assert (time.perf_counter() - started) / len(site.nodes) < 0.1
+    assert (time.process_time() - started) / len(site.nodes) < 0.1
 
 
 def test_gpus_sit_where_the_site_file_puts_them(site: Site) -> None:

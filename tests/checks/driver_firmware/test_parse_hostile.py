@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_health.checks.driver_firmware.commands import commands
@@ -65,6 +65,8 @@ def contract_faults(row: Row) -> list[str]:
             bad = not column.nullable
         elif column.type is str:
             bad = not isinstance(found, str) or len(found) > 600 or any(c in found for c in "\x00\x1b\n")
+        elif column.type is bool:
+            bad = not isinstance(found, bool)
         else:
             fits = isinstance(found, (column.type, int) if column.type is float else column.type)
             bad = not fits or isinstance(found, bool) or (column.minimum is not None and found < column.minimum)
@@ -85,9 +87,9 @@ def test_the_fixtures_cover_the_commands(recorded_node: Node, recorded_site: Sit
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_one_hostile_text_for_every_command(parse_all: Callable[..., list[Row]], text: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     rows = parse_all(dict.fromkeys([*NAMES, "dmesg", "doca_rpm"], text))
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
     for row in rows:
         assert contract_faults(row) == []
         if isinstance(row, Fact) and row.attribute != "iommu_mode":  # no IOMMU group is an empty folder
@@ -115,10 +117,10 @@ def test_every_command_truncated_anywhere(parse_one: Callable[[str, str], list[R
 
 # Words that a parser may derive from a short text without their standing in it.
 DERIVED = {"off", "on", "pt", "0", "not-mounted", "not-nfs", "absent", "none", "journal", "dmesg"}
-QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHEAP = settings(max_examples=3 * settings().max_examples)
 
 
-@QUICK
+@CHEAP
 @given(name=st.sampled_from([*NAMES, "dmesg", "doca_rpm"]), text=st.text(max_size=400))
 def test_no_text_raises_or_passes(parse_one: Callable[[str, str], list[Row]], name: str, text: str) -> None:
     for row in parse_one(name, text):
@@ -129,7 +131,7 @@ def test_no_text_raises_or_passes(parse_one: Callable[[str, str], list[Row]], na
             assert row.value in text or row.value in DERIVED
 
 
-@QUICK
+@CHEAP
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_damaged_answers_never_raise(
     parse_one: Callable[[str, str], list[Row]], data: st.DataObject, name: str
@@ -146,6 +148,7 @@ def test_damaged_answers_never_raise(
 KEYS = [
     "ifname",
     "mtu",
+    "flags",
     "stats64",
     "rx",
     "tx",
@@ -171,7 +174,7 @@ JSON = st.recursive(
 )
 
 
-@QUICK
+@CHEAP
 @given(name=st.sampled_from(["rdma_link", "ip_link", "smartctl:nvme0", "journal"]), document=JSON)
 def test_no_json_raises(parse_one: Callable[[str, str], list[Row]], name: str, document: object) -> None:
     for row in parse_one(name, json.dumps(document)):

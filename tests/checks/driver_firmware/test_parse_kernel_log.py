@@ -129,8 +129,8 @@ def test_dmesg() -> None:
 
 
 def test_huge_lines_cost_little() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     for text in ('{"MESSAGE":"Xid (' + "a" * (50 << 20) + '"}', "[" * (50 << 20), "Xid (" * (10 << 20)):
         assert parse_journal(text).events == ()
         assert parse_dmesg(text).events == ()
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5

@@ -133,10 +133,10 @@ def test_every_truncation_is_a_problem(smi_fixture: SmiFixture) -> None:
 
 
 def test_fifty_megabytes_are_refused_quickly() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     assert parse_smi("<nvidia_smi_log>" + "A" * (50 << 20) + "</nvidia_smi_log>").problem is not None
     assert [g.active.state for g in parse_nvlink("GPU 0: x" + "(" * (50 << 20))] in ([], [FactState.UNSUPPORTED])
-    assert time.monotonic() - begin < 3
+    assert time.process_time() - begin < 3
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def blocks(text: str) -> list[str]:
 
 @pytest.mark.parametrize("platform", CLI)
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 6)
 def test_blocks_are_free_to_move(platform: Platform, seed: int) -> None:
     shuffled = blocks(GOLDEN[platform])
     random.Random(seed).shuffle(shuffled)
@@ -71,7 +71,7 @@ def test_blocks_are_free_to_move(platform: Platform, seed: int) -> None:
 
 @pytest.mark.parametrize("platform", ["eos", "nxos"])
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 10)
 def test_lines_of_an_interface_are_free_to_move(platform: Platform, seed: int) -> None:
     out = []
     for block in blocks(GOLDEN[platform]):
@@ -506,7 +506,6 @@ def test_what_is_no_normal_form_is_refused(platform: Platform) -> None:
 
 
 @given(data=st.data(), platform=st.sampled_from(PLATFORMS))
-@settings(max_examples=80, deadline=None)
 def test_no_config_crashes_and_paths_are_unique(data: st.DataObject, platform: Platform) -> None:
     lines = RAW[platform].splitlines()
     words = st.sampled_from(

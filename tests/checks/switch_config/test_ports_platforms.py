@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_health.checks.switch_config import SWITCH_CONFIG
@@ -236,13 +236,11 @@ def assert_no_wrong_value(ports: dict[str, SwitchPort], truth: dict[str, SwitchP
             assert value == getattr(truth[name], f.name), (name, f.name)
 
 
-QUICK = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+COSTLY = settings(max_examples=settings().max_examples // 3)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@QUICK
+@COSTLY
 @given(data=st.data())
 def test_a_cut_answer_never_gives_a_wrong_value(
     platform: str, data: st.DataObject, read: Read, recorded: Callable[..., dict]
@@ -259,7 +257,7 @@ def test_a_cut_answer_never_gives_a_wrong_value(
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@QUICK
+@COSTLY
 @given(data=st.data())
 def test_no_text_crashes_a_parser_or_passes(
     platform: str, data: st.DataObject, read: Read, recorded: Callable[..., dict]
@@ -280,7 +278,7 @@ _json_like = st.recursive(
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@QUICK
+@COSTLY
 @given(data=st.data())
 def test_any_value_in_the_right_place_is_survived(
     platform: str, data: st.DataObject, read: Read, recorded: Callable[..., dict]

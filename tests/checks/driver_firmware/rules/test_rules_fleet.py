@@ -6,7 +6,7 @@ import random
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_health.checks.check import RowSet
@@ -153,7 +153,7 @@ _TEXT = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_no_rows_crash_the_judge_and_errors_never_pass(fleet, data):
     changed = replace_some(fleet, data)
