@@ -24,7 +24,8 @@ from fabric_health.datasets.tables import Finding, Severity
 IB_MTUS = (4096, 2048, 1024, 512, 256)
 # What RoCE puts around an RDMA packet inside an Ethernet frame: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
 ROCE_OVERHEAD_BYTES = 96
-# 1e-12 bit errors per bit, the InfiniBand limit, is 120 symbol errors an hour on a 10 Gb/s lane.
+# 1e-12 bit errors per bit, the InfiniBand limit, is 115 symbol errors an hour on a 4X QDR link (32 Gb/s of data);
+# NVSentinel rounds it to 120, and faster links have forward error correction in front of this counter.
 SYMBOL_ERRORS_PER_HOUR = 120.0
 ADMIN_DOWN = "administratively down on the node"
 CABLE = "Clean and reseat the cable and optics; swap the cable if it goes on; check the peer port's counters."
