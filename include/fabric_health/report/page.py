@@ -1,6 +1,7 @@
 """Renders the page of a run and the pages of the evidence behind it.
 
-Every value is escaped by the template engine; what comes from devices is text, whatever it holds.
+Every value is escaped by the template engine; what comes from devices is text, whatever it holds. A page stays of a
+size that a browser opens at once, whatever the size of the site: what is left out says where it is.
 """
 
 from __future__ import annotations
@@ -14,40 +15,53 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fabric_health import answer
 from fabric_health.changes import Change
 from fabric_health.checks import registry
-from fabric_health.datasets.tables import Coverage, CoverageState, FindingKind, Severity
+from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity
 from fabric_health.evidence import StoredEvidence, UnitEvidence
-from fabric_health.report import fabric_map, plots
+from fabric_health.report import fabric_map, plots, text
 from fabric_health.report.data import PastRun, ReportData
 
+FINDINGS_OPEN = 50
+FINDINGS_SHOWN = 200
 CHANGES_SHOWN = 100
 DRIFT_SHOWN = 100
+QUALITY_SHOWN = 100
 STREAM_SHOWN = 200_000
-_UNSAFE = re.compile(r"[^\w.@+-]")
+STREAMS_SHOWN = 2_000_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.@+-]")
 
 
 def render(data: ReportData) -> dict[str, bytes]:
     """Return the files of a report by relative name: ``index.html`` and ``evidence/<check>/<unit>.html``."""
     env = _environment()
-    shown = {(e.check, e.unit): evidence_file(e.check, e.unit) for e in data.evidence_shown}
-    pages = {"index.html": env.get_template("page.html.j2").render(_page(data, shown))}
+    pages = {"index.html": env.get_template("page.html.j2").render(_page(data))}
     template = env.get_template("evidence.html.j2")
     for e in data.evidence_shown:
         stored = data.evidence[(e.check, e.unit)]
-        pages[shown[(e.check, e.unit)]] = template.render(_evidence(e, stored, data))
-    return {name: text.encode("utf-8", "backslashreplace") for name, text in pages.items()}
+        pages[evidence_file(e.check, e.unit)] = template.render(_evidence(e, stored, data))
+    return {name: page.encode("utf-8", "backslashreplace") for name, page in pages.items()}
 
 
 def evidence_file(check: str, unit: str) -> str:
-    """Return the relative name of a unit's evidence page; a hash keeps names apart that only differ in odd signs."""
-    safe = _UNSAFE.sub("_", unit)
-    if safe != unit or safe.startswith("."):
-        safe = f"{safe.lstrip('.')}-{hashlib.sha256(unit.encode()).hexdigest()[:8]}"
-    return f"evidence/{check}/{safe}.html"
+    """Return the relative name of a unit's evidence page."""
+    return f"evidence/{check}/{_safe(unit)}.html"
+
+
+def anchor(command: str) -> str:
+    """Return the fragment name of a command on its evidence page."""
+    return f"c-{_safe(command)}"
+
+
+def _safe(name: str) -> str:
+    """Return ``name`` fit for a file name and a fragment; a hash keeps names apart that only differ in odd signs."""
+    safe = _UNSAFE.sub("_", name)[:100]
+    if safe == name and not safe.startswith("."):
+        return name
+    return f"{safe.lstrip('.')}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -71,69 +85,108 @@ class CoverageLine:
     left: tuple[Coverage, ...]
 
 
+@dataclass(frozen=True)
+class Explained:
+    """A finding that another one explains. ``linked``: the cause is on the page too."""
+
+    finding: Finding
+    cause: Finding | None
+    linked: bool
+
+
 def _environment() -> Environment:
     env = Environment(
         loader=PackageLoader("fabric_health.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=text.finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     env.filters["utc"] = _utc
     env.filters["day"] = lambda t: t.astimezone(UTC).strftime("%d %b %Y")
-    env.filters["visible"] = visible
+    env.filters["block"] = text.block
     env.filters["count_of"] = lambda n, noun: f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
     return env
 
 
-def _page(data: ReportData, shown: dict[tuple[str, str], str]) -> dict[str, Any]:
+def _css() -> Markup:
+    return Markup(files("fabric_health.report").joinpath("templates/page.css").read_text())  # noqa: S704  # ours
+
+
+def _page(data: ReportData) -> dict[str, Any]:
     look = answer.news(data.findings)
-    ids = {f.finding: f for f in data.findings}
-    grid_head, grid = fabric_map.rail_grid(data)
-    this = PastRun(
-        data.key.run,
-        data.record.started_at,
-        data.record.answer,
-        data.record.findings_critical,
-        data.record.findings_warning,
-        data.record.coverage_ratio,
-    )
+    by_id = {f.finding: f for f in data.findings}
+    explained = [f for f in data.findings if f.explained_by]
+    info = [f for f in data.findings if f.severity == Severity.INFO and not f.explained_by]
+    shown = [*look[:FINDINGS_SHOWN], *explained[:FINDINGS_SHOWN]]
+    anchors = {f.finding for f in (*shown, *info[:FINDINGS_SHOWN])}
+    scope = {c.unit for c in data.coverage}
+    drift = {against: [d for d in data.drift if d.against == against] for against in ("golden", "previous")}
     return {
         "data": data,
         "record": data.record,
-        "css": Markup(files("fabric_health.report").joinpath("templates/page.css").read_text()),  # noqa: S704  # ours
+        "css": _css(),
         "look": look,
-        "explained": [(f, ids.get(f.explained_by or "")) for f in data.findings if f.explained_by],
-        "info": [f for f in data.findings if f.severity == Severity.INFO and not f.explained_by],
-        "evidence_of": lambda f: shown.get((f.check, f.unit.split("/", 1)[0])),
-        "command_anchor": lambda f: f"#{anchor(f.command)}" if f.command else "",
-        "new": {f.finding for f in look if f.first_seen == data.record.started_at},
-        "changes": _grouped(data.changes)[:CHANGES_SHOWN],
-        "changes_total": len(data.changes),
-        "changed_units": len({c.unit for c in data.changes}),
-        "golden_drift": [d for d in data.drift if d.against == "golden"][:DRIFT_SHOWN],
-        "golden_total": sum(d.against == "golden" for d in data.drift),
-        "config_changes": [d for d in data.drift if d.against == "previous"][:DRIFT_SHOWN],
-        "config_changes_total": sum(d.against == "previous" for d in data.drift),
-        "grid_head": grid_head,
-        "grid": grid,
-        "port_grid": fabric_map.port_grid(data),
-        "trend": Markup(plots.findings_over_runs([*data.past, this])),  # noqa: S704  # made by us, from numbers
+        "explained": [
+            Explained(f, by_id.get(f.explained_by or ""), f.explained_by in anchors) for f in explained[:FINDINGS_SHOWN]
+        ],
+        "explained_total": len(explained),
+        "info": info,
+        "open": FINDINGS_OPEN,
+        "limit": FINDINGS_SHOWN,
+        "evidence_link": _evidence_links(data),
+        "new": {f.finding for f in shown if f.first_seen == data.record.started_at},
+        "deviation": FindingKind.DEVIATION,
+        "units_with_findings": len({f.unit.split("/", 1)[0] for f in look} & scope),
+        "units_in_scope": len(scope),
+        "grid": fabric_map.rail_grid(data, {f.finding for f in shown}),
+        "port_grid": fabric_map.port_grid(data, {f.finding for f in shown}),
+        "golden_drift": drift["golden"][:DRIFT_SHOWN],
+        "golden_total": len(drift["golden"]),
+        "config_changes": drift["previous"][:DRIFT_SHOWN],
+        "config_changes_total": len(drift["previous"]),
+        "trend": Markup(plots.findings_over_runs([*data.past, _this(data)])),  # noqa: S704  # made by us, from numbers
         "coverage": _coverage(data),
-        "quality_failed": [q for q in data.quality if not q.success],
+        "quality_failed": [q for q in data.quality if not q.success][:QUALITY_SHOWN],
         "quality_met": sum(q.success for q in data.quality),
         "quarantine": data.quarantine[:20],
-        "units_with_findings": len({f.unit.split("/", 1)[0] for f in look}),
-        "units_in_scope": len({c.unit for c in data.coverage}),
-        "deviation": FindingKind.DEVIATION,
+        **_changes(data.changes),
     }
 
 
-def _grouped(changes: Sequence[Change]) -> list[ChangeGroup]:
+def _this(data: ReportData) -> PastRun:
+    r = data.record
+    return PastRun(
+        data.key.run, r.started_at, r.answer, r.findings_critical, r.findings_warning, coverage_ratio=r.coverage_ratio
+    )
+
+
+def _evidence_links(data: ReportData) -> Any:
+    """Return a function from a finding to the link to its evidence; None where no page of it was made."""
+    commands = {(e.check, e.unit): {r.name for r in e.results} for e in data.evidence_shown}
+
+    def link(f: Finding) -> str | None:
+        pair = (f.check, f.unit.split("/", 1)[0])
+        if pair not in commands:
+            return None
+        fragment = f"#{anchor(f.command)}" if f.command in commands[pair] else ""
+        return evidence_file(*pair) + fragment
+
+    return link
+
+
+def _changes(changes: Sequence[Change]) -> dict[str, Any]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for c in changes:
         groups.setdefault((c.attribute, c.before or "(none)", c.after or "(none)"), []).append(c.unit)
-    return [ChangeGroup(a, b, n, tuple(units)) for (a, b, n), units in groups.items()]
+    grouped = [ChangeGroup(a, b, n, tuple(units)) for (a, b, n), units in groups.items()]
+    return {
+        "changes": grouped[:CHANGES_SHOWN],
+        "change_groups": len(grouped),
+        "changes_total": len(changes),
+        "changed_units": len({c.unit for c in changes}),
+    }
 
 
 def _coverage(data: ReportData) -> list[CoverageLine]:
@@ -146,30 +199,16 @@ def _coverage(data: ReportData) -> list[CoverageLine]:
 
 
 def _evidence(e: UnitEvidence, stored: StoredEvidence, data: ReportData) -> dict[str, Any]:
-    return {
-        "e": e,
-        "stored": stored,
-        "data": data,
-        "css": Markup(files("fabric_health.report").joinpath("templates/page.css").read_text()),  # noqa: S704  # ours
-        "results": [(anchor(r.name), r, _cut(r.stdout), _cut(r.stderr)) for r in e.results],
-        "up": "../" * 2 + "index.html",
-    }
-
-
-def anchor(command: str | None) -> str:
-    """Return the fragment name of a command on its evidence page."""
-    return "c-" + _UNSAFE.sub("-", command or "")
-
-
-def visible(text: str) -> str:
-    """Return device text with control characters made visible, so that none can act on a terminal or a page."""
-    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= STREAM_SHOWN:
-        return visible(text)
-    return visible(text[:STREAM_SHOWN]) + f"\n[cut here: {len(text):,} characters in all; the stored evidence is whole]"
+    left = STREAMS_SHOWN
+    results = []
+    for r in e.results:
+        streams = []
+        for stream in (r.stdout, r.stderr):
+            limit = min(STREAM_SHOWN, left)
+            left -= min(len(stream), limit)
+            streams.append(escape(text.clipped(stream, limit, "the stored evidence is whole")))
+        results.append((anchor(r.name), r, *streams))
+    return {"e": e, "stored": stored, "data": data, "css": _css(), "results": results, "up": "../../index.html"}
 
 
 def _utc(moment: datetime | None) -> str:
