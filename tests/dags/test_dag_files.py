@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fabric_health.checks.registry import ENTRIES
+
 HEAVY = ("pandas", "pyarrow", "duckdb", "great_expectations", "kubernetes", "asyncssh", "minio", "altair", "netutils")
 
 SERIALIZED = """
@@ -91,6 +93,33 @@ def test_policy_of_every_dag(dags):
 
 def test_tasks_are_a_few_per_check_not_per_unit(dags):
     assert len(dags["weekly_fabric_health"]["dag"]["tasks"]) <= 6 + 3 * 2
+
+
+def test_time_limit_of_a_run_holds_its_longest_path(dags):
+    """Each task may use its limit once without the run being cut off. Waiting for slots comes on top."""
+    for dag_id, body in dags.items():
+        dag = body["dag"]
+        tasks = {t["__var"]["task_id"]: t["__var"] for t in dag["tasks"]}
+        default = dag["default_args"]["__var"]["execution_timeout"]
+
+        def longest(name, tasks=tasks, default=default):
+            own = tasks[name].get("execution_timeout", default)
+            own = own["__var"] if isinstance(own, dict) else own
+            return own + max((longest(n) for n in tasks[name].get("downstream_task_ids", ())), default=0)
+
+        assert max(map(longest, tasks)) <= dag["dagrun_timeout"], dag_id
+
+
+def test_asking_units_takes_a_slot_of_a_pool_that_is_deployed(dags):
+    pools = json.loads((Path(__file__).resolve().parents[2] / "deploy" / "pools.json").read_text())
+    assert {e.pool for e in ENTRIES} <= set(pools)
+    assert all(p["slots"] > 0 for p in pools.values())
+    for entry in ENTRIES:
+        for dag_id in ("weekly_fabric_health", entry.dag_id):
+            tasks = {t["__var"]["task_id"]: t["__var"] for t in dags[dag_id]["dag"]["tasks"]}
+            asked = {n: t["pool"] for n, t in tasks.items() if t.get("pool", "default_pool") != "default_pool"}
+            assert asked.pop(f"{entry.name}.collect") == entry.pool
+            assert all(name.endswith(".collect") for name in asked)
 
 
 def test_several_sites_get_a_dag_each_with_a_suffix(python_in):
