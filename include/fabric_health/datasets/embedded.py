@@ -1,7 +1,8 @@
 """The embedded S3 server: SeaweedFS's single binary on loopback, for the lab, tests and single-machine use.
 
-It has three users: ``pipeline`` reads and writes the bucket, ``analyst`` lists and reads it, ``operator`` creates
-buckets and is used by :func:`start` only. Everything lives under ``<home>/s3``: data, log, users, process record.
+It has four users: ``pipeline`` reads and writes the bucket, ``analyst`` lists and reads it, ``benchmark`` reads and
+writes a bucket of its own and no other, ``operator`` creates buckets and is used by :func:`start` only. Everything
+lives under ``<home>/s3``: data, log, users, process record.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import sysconfig
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from fabric_health.processes import Background
 
 CONNECTION_ID = "fabric_health_s3"
 ANALYST_CONNECTION_ID = "fabric_health_s3_analyst"
+BENCHMARK_CONNECTION_ID = "fabric_health_s3_benchmark"
+BENCHMARK_BUCKET = "fabric-health-benchmark"
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 # The server flushes and closes its volumes within a second of SIGTERM, then lingers on idle connections.
@@ -55,7 +58,7 @@ class EmbeddedStore:
 
 
 def start(home: Path, port: int | None = None) -> EmbeddedStore:
-    """Start the server unless it runs, wait until S3 answers, create the bucket, write both connections.
+    """Start the server unless it runs, wait until S3 answers, create the buckets, write the connections.
 
     ``port`` is S3's port; by default that of the last start while it is free, else a free one. Idempotent.
     Raises StoreError with the end of the server's log when it does not come up.
@@ -125,27 +128,27 @@ def _root(home: Path) -> Path:
 
 
 def _users(root: Path) -> dict[str, tuple[str, str]]:
-    """Return access and secret key by user; made up at random on the first call, kept in ``s3.json`` (mode 600)."""
+    """Return access and secret key by user; made up at random when first needed, kept in ``s3.json`` (mode 600)."""
     path = root / "s3.json"
-    if not path.is_file():
-        bucket = DEFAULT_BUCKET
-        actions = {
-            "operator": ["Admin", "Read", "Write", "List"],
-            "pipeline": [f"{verb}:{bucket}" for verb in ("Read", "Write", "List", "Tagging")],
-            "analyst": [f"{verb}:{bucket}" for verb in ("Read", "List")],
+    raw = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"identities": []}
+    actions = {
+        "operator": ["Admin", "Read", "Write", "List"],
+        "pipeline": [f"{verb}:{DEFAULT_BUCKET}" for verb in ("Read", "Write", "List", "Tagging")],
+        "analyst": [f"{verb}:{DEFAULT_BUCKET}" for verb in ("Read", "List")],
+        "benchmark": [f"{verb}:{BENCHMARK_BUCKET}" for verb in ("Read", "Write", "List", "Tagging")],
+    }
+    new = [
+        {
+            "name": name,
+            "credentials": [{"accessKey": f"{name}-{secrets.token_hex(6)}", "secretKey": secrets.token_urlsafe(32)}],
+            "actions": verbs,
         }
-        identities = [
-            {
-                "name": name,
-                "credentials": [
-                    {"accessKey": f"{name}-{secrets.token_hex(6)}", "secretKey": secrets.token_urlsafe(32)}
-                ],
-                "actions": verbs,
-            }
-            for name, verbs in actions.items()
-        ]
-        _write(path, {"identities": identities})
-    raw = json.loads(path.read_text(encoding="utf-8"))
+        for name, verbs in actions.items()
+        if name not in {i["name"] for i in raw["identities"]}
+    ]
+    if new:
+        raw["identities"] += new
+        _write(path, raw)
     return {i["name"]: (i["credentials"][0]["accessKey"], i["credentials"][0]["secretKey"]) for i in raw["identities"]}
 
 
@@ -189,8 +192,12 @@ def _launch(root: Path, s3_port: int, inner: tuple[int, ...]) -> EmbeddedStore:
 
 
 def _wait(home: Path, server: EmbeddedStore, users: dict[str, tuple[str, str]]) -> None:
-    """Wait until the store takes, gives back and removes an object as the pipeline does."""
-    store = ObjectStore.connect(_connection("operator", server.port, users["operator"]), retry_s=0)
+    """Wait until the store takes, gives back and removes an object as the pipeline does, and has both buckets."""
+    operator_connection = _connection("operator", server.port, users["operator"])
+    store = ObjectStore.connect(operator_connection, retry_s=0)
+    benchmark = ObjectStore.connect(
+        replace(operator_connection, extra={**operator_connection.extra, "bucket": BENCHMARK_BUCKET}), retry_s=0
+    )
     deadline = time.monotonic() + START_TIMEOUT_S
     probe = "runs/.store-probe"
     while True:
@@ -199,6 +206,7 @@ def _wait(home: Path, server: EmbeddedStore, users: dict[str, tuple[str, str]]) 
             store.put(probe, b"up")
             if store.get(probe) == b"up":
                 store.delete(probe)
+                benchmark.ensure_bucket()
                 return
             problem = "it gave back other bytes than were written"
         except StoreError as error:
@@ -215,7 +223,7 @@ def _wait(home: Path, server: EmbeddedStore, users: dict[str, tuple[str, str]]) 
 
 
 def _publish(home: Path, port: int) -> None:
-    """Write both connections into ``connections.json``, leaving the other entries as they are."""
+    """Write the connections into ``connections.json``, leaving the other entries as they are."""
     path = home / "connections.json"
     entries: dict[str, Connection] = {}
     if path.is_file():
@@ -225,6 +233,7 @@ def _publish(home: Path, port: int) -> None:
     wanted = {
         CONNECTION_ID: _connection(CONNECTION_ID, port, users["pipeline"]),
         ANALYST_CONNECTION_ID: _connection(ANALYST_CONNECTION_ID, port, users["analyst"]),
+        BENCHMARK_CONNECTION_ID: _benchmark_connection(port, users["benchmark"]),
     }
     if any(entries.get(k) != v for k, v in wanted.items()):
         connections.save(path, entries | wanted)
@@ -267,6 +276,12 @@ def _recorded(root: Path) -> EmbeddedStore | None:
         return EmbeddedStore(**{**raw, "inner_ports": tuple(raw["inner_ports"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _benchmark_connection(port: int, keys: tuple[str, str]) -> Connection:
+    base = _connection(BENCHMARK_CONNECTION_ID, port, keys)
+    # A benchmark's job is told its endpoint as one word.
+    return replace(base, extra={**base.extra, "bucket": BENCHMARK_BUCKET, "endpoint": f"{HOST}:{port}"})
 
 
 def _ports(root: Path, wanted: int | None) -> tuple[int, tuple[int, ...]]:
