@@ -9,12 +9,12 @@ import json
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -141,25 +141,34 @@ def _free_port() -> int:
         return int(s.getsockname()[1])
 
 
+class _PortTakenError(FabricHealthError):
+    """Another program answers on our port."""
+
+
 def start(tell: Any) -> Embedded:
-    """Migrate the database, import the pools, start Airflow and wait until it is healthy. Idempotent."""
+    """Start Airflow, wait until it is healthy, and set its pools. Idempotent.
+
+    Raises FabricHealthError with the end of its log when it does not come up.
+    """
     embedded = settings()
     if embedded.background.running() is not None:
         tell(f"Airflow runs already at {embedded.url}")
         return embedded
-    env = embedded.environment()
-    airflow = str(Path(sys.executable).parent / "airflow")
-    for what, argv in (
-        ("preparing Airflow's database", [airflow, "db", "migrate"]),
-        ("importing pools", [airflow, "pools", "import", str(repository() / "deploy" / "pools.json")]),
-    ):
-        tell(what)
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            raise FabricHealthError(f"{' '.join(argv[1:])} failed: {(done.stderr or done.stdout)[-1500:]}")
-    tell("starting Airflow (scheduler, DAG processor, API server, triggerer)")
-    embedded.background.start([airflow, "standalone"], env=env)
-    _wait_until_healthy(embedded, tell)
+    for last in (False, False, True):
+        tell("starting Airflow (database, scheduler, DAG processor, API server, triggerer)")
+        airflow = str(Path(sys.executable).parent / "airflow")
+        embedded.background.start([airflow, "standalone"], env=embedded.environment())
+        try:
+            _wait_until_healthy(embedded, tell)
+            break
+        except _PortTakenError as error:
+            # It was free when we looked, seconds ago.
+            embedded.background.stop()
+            if last:
+                raise
+            tell(f"{error}; trying another")
+            embedded = settings()
+    _set_pools(Api(embedded))
     return embedded
 
 
@@ -173,15 +182,33 @@ def _wait_until_healthy(embedded: Embedded, tell: Any) -> None:
             health = Api(embedded).get("/monitor/health", authenticated=False)
             parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
             if all((health.get(p) or {}).get("status") == "healthy" for p in parts):
+                Api(embedded).get("/pools")  # takes our password: nobody else's Airflow
                 tell(f"Airflow is healthy at {embedded.url}")
                 return
-        except (OSError, ValueError):
+        except urllib.error.HTTPError as error:
+            if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+                raise _PortTakenError(f"another program answers at {embedded.url} (HTTP {error.code})") from None
+        except ValueError:
+            raise _PortTakenError(f"another program answers at {embedded.url}, in something else than JSON") from None
+        except OSError:
             pass
         if time.monotonic() - said > 15:
             said = time.monotonic()
             tell("still waiting for Airflow to be healthy")
         time.sleep(1)
     raise FabricHealthError(f"Airflow is not healthy after {START_TIMEOUT_S:.0f} s; see {embedded.background.log}")
+
+
+def _set_pools(api: Api) -> None:
+    """Make the pools of ``deploy/pools.json``, or change them to it."""
+    pools: dict[str, dict[str, Any]] = json.loads((repository() / "deploy" / "pools.json").read_text(encoding="utf-8"))
+    for name, pool in pools.items():
+        try:
+            api.post("/pools", {"name": name, **pool})
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise FabricHealthError(f"Airflow refused the pool {name}: HTTP {error.code}") from None
+            api.patch(f"/pools/{name}", {"pool": name, **pool})
 
 
 class Api:
@@ -198,6 +225,10 @@ class Api:
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST to ``/api/v2`` + path."""
         return self._call("POST", f"/api/v2{path}", body, True)
+
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """PATCH ``/api/v2`` + path."""
+        return self._call("PATCH", f"/api/v2{path}", body, True)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None, authenticated: bool) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}

@@ -34,11 +34,14 @@ _HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 
+# A person is waiting: say that the store is away rather than try for a minute.
+_RETRY_S = 3.0
+
 app = FastAPI(title="fabric-health pages", docs_url=None, redoc_url=None, openapi_url=None)
 
 
 def _store() -> ObjectStore:
-    return ObjectStore.connect(airflow_connection(STORE_CONNECTION))
+    return ObjectStore.connect(airflow_connection(STORE_CONNECTION), retry_s=_RETRY_S)
 
 
 @app.get("/")
