@@ -25,7 +25,23 @@ from fabric_health.site import Site, load_site
 T = TypeVar("T")
 VOID = {"meta", "br", "hr", "img", "link", "input", "wbr"}
 ALLOWED = {
-    *("html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "div", "span", "p", "a"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "nav",
+        "main",
+        "footer",
+        "section",
+        "div",
+        "span",
+        "p",
+        "a",
+    ),
     *("h1", "h2", "h3", "b", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre"),
     *("del", "ins", "figure", "svg", "rect", "g", "path", "line", "text", "defs", "clippath"),
 }
