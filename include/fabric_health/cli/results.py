@@ -90,7 +90,7 @@ def sql(
 
 def report(
     context: typer.Context,
-    run: Annotated[str | None, typer.Option("--run", help="name of a run; default: the latest of the whole site")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="name of a run; default: the latest whole one")] = None,
 ) -> None:
     """Copy a run's page from the store and print where it is."""
     import json
