@@ -90,7 +90,9 @@ def _headline(
         parts.append("; ".join(f.summary.rstrip(".") for f in look[:3]))
         if len(look) > 3:
             parts[-1] += f"; and {len(look) - 3} more"
-    if ratio < floor:
+    if not coverage:
+        parts.append("nothing was in scope, so nothing was judged")
+    elif ratio < floor:
         parts.append(f"only {ratio:.0%} of what was in scope could be judged, the floor is {floor:.0%}")
     if broken:
         parts.append(f"{_count(broken, 'critical data-quality expectation')} failed")

@@ -36,7 +36,7 @@ class Connection:
     def secrets(self) -> tuple[str, ...]:
         """Values that must never be stored."""
         values = (self.password, self.extra.get("private_key"), self.extra.get("passphrase"))
-        return tuple(v for v in values if v)
+        return tuple(str(v) for v in values if v)
 
 
 ConnectionSource = Callable[[str], Connection]
@@ -58,7 +58,7 @@ def connection(conn_id: str) -> Connection:
         return parse(conn_id, source, _json(source, raw))
     path = home() / "connections.json"
     if path.is_file():
-        entries = _json(str(path), path.read_text(encoding="utf-8"))
+        entries = _json(str(path), _text(path))
         if isinstance(entries, dict) and conn_id in entries:
             return parse(conn_id, str(path), entries[conn_id])
     raise ConnectionSettingError(
@@ -74,8 +74,11 @@ def parse(conn_id: str, source: str, raw: Any) -> Connection:
     extra = raw.get("extra") or {}
     if isinstance(extra, str):
         extra = _json(f"{source}: extra", extra)
+    for name in ("host", "login", "password"):
+        if not isinstance(raw.get(name), str | None):
+            raise ConnectionSettingError(f"{source}: connection {conn_id!r}: {name}; expected a text")
     port = raw.get("port")
-    if port is not None and not (isinstance(port, int) and 0 < port < 65536):
+    if port is not None and not (type(port) is int and 0 < port < 65536):
         raise ConnectionSettingError(f"{source}: connection {conn_id!r}: port {port!r}; expected 1..65535")
     if not isinstance(extra, dict):
         raise ConnectionSettingError(f"{source}: connection {conn_id!r}: extra; expected a JSON object")
@@ -100,6 +103,13 @@ def save(path: Path, connections: dict[str, Connection]) -> None:
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
         json.dump(entries, f, indent=1, sort_keys=True)
     temporary.replace(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConnectionSettingError(f"{path}: {error}; expected a readable JSON file in UTF-8") from None
 
 
 def _json(source: str, text: str) -> Any:

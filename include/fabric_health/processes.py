@@ -60,11 +60,8 @@ class Background:
 
     def running(self) -> Started | None:
         """Return the process if it runs."""
-        try:
-            started = Started(**json.loads(self.record.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-        return started if started.process() else None
+        started = self._recorded()
+        return started if started and started.process() else None
 
     def stop(self, patience_s: float = 15.0) -> bool:
         """Stop the process and all it started, politely and then by force. Return whether anything ran.
@@ -94,12 +91,16 @@ class Background:
         except OSError as error:
             return f"(cannot read {self.log}: {error})"
 
+    def _recorded(self) -> Started | None:
+        try:
+            raw = json.loads(self.record.read_text(encoding="utf-8"))
+            return Started(int(raw["pid"]), float(raw["started"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
     def _members(self) -> list[psutil.Process]:
         """Return the live processes of the session, and those that carry the mark."""
-        try:
-            leader = Started(**json.loads(self.record.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            leader = None
+        leader = self._recorded()
         members = []
         for process in psutil.process_iter():
             if process.pid == os.getpid():
