@@ -1,0 +1,123 @@
+"""What a launch was asked to do, read from its job's own command line: the plan and the check cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fabric_health.checks.check import Launch
+
+Engine = Literal["gloo", "nccl-tests", "lab_fleet", "perftest"]
+LAB_PROGRAM = "fabric_health.lab.fleet.all_reduce_perf"
+SPLIT = "NCCL_TESTS_SPLIT"
+_TIMING = {"0": "rank0", "1": "avg", "2": "min", "3": "max"}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Sizes in bytes, ascending. ``nodes`` is empty for a launch on the machine that starts it.
+
+    ``grouping``: ``all`` ranks in one communicator, one per ``node``, one per ``rail``, or a ``pair``.
+    """
+
+    engine: Engine
+    collectives: tuple[str, ...]
+    grouping: Literal["all", "node", "rail", "pair"]
+    sizes: tuple[int, ...]
+    nodes: tuple[str, ...]
+    ranks: int
+    timing: str
+    checked: bool = True
+    artefact: str | None = None
+    gbits: bool = False
+
+    @property
+    def workload(self) -> str:
+        """The collective, or ``sweep`` for several in one launch."""
+        return self.collectives[0] if len(self.collectives) == 1 else "sweep"
+
+
+def asked(launch: Launch) -> Asked:
+    """Return what ``launch`` asks for. Raises ValueError for a job that this check did not plan."""
+    argv, spec = launch.spec.argv, launch.spec
+    names = [a.rsplit("/", 1)[-1] for a in argv]
+    if "--collectives" in argv:
+        return _gloo(argv)
+    program = next((i for i, n in enumerate(names) if n.endswith("_perf") or n == LAB_PROGRAM), None)
+    if program is not None:
+        lab = names[program] == LAB_PROGRAM
+        return Asked(
+            engine="lab_fleet" if lab else "nccl-tests",
+            collectives=(argv[program + 1] if lab else names[program].removesuffix("_perf"),),
+            grouping=_grouping(spec.env.get(SPLIT, "")),
+            sizes=sizes(_size(option(argv, "-b")), _size(option(argv, "-e")), int(option(argv, "-f"))),
+            nodes=spec.nodes,
+            ranks=len(spec.nodes) * spec.ranks_per_node,
+            timing=_TIMING[option(argv, "-a")],
+            checked=option(argv, "-c") != "0",
+            artefact=option(argv, "-J", "").rsplit("/", 1)[-1] or None,
+        )
+    test = next((n for n in names if n.startswith("ib_")), None)
+    if test is None:
+        raise ValueError(f"launch {launch.name}: {' '.join(argv)[:200]} is no job of this check")
+    return Asked(
+        engine="perftest",
+        collectives=(test,),
+        grouping="pair",
+        sizes=(int(option(argv, "-s", "65536")),),
+        nodes=spec.nodes,
+        ranks=2,
+        timing="avg",
+        artefact=option(argv, "--out_json_file", "").rsplit("/", 1)[-1] or None,
+        gbits="--report_gbits" in argv,
+    )
+
+
+def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
+    """Return the sizes of a sweep: ``smallest`` times powers of ``factor`` up to ``largest``."""
+    if smallest < 1 or factor < 2:
+        raise ValueError("a sweep needs a size of 1 B or more and a factor of 2 or more")
+    out = [smallest]
+    while out[-1] * factor <= largest:
+        out.append(out[-1] * factor)
+    return tuple(out)
+
+
+def option(argv: Sequence[str], name: str, default: str | None = None) -> str:
+    """Return the value after ``name`` in a command line. Raises ValueError when there is none and no default."""
+    for at, word in enumerate(argv[:-1]):
+        if word == name:
+            return argv[at + 1]
+        if word.startswith(name + "="):
+            return word[len(name) + 1 :]
+    if default is None:
+        raise ValueError(f"no {name} in {' '.join(argv)[:200]}")
+    return default
+
+
+def _gloo(argv: tuple[str, ...]) -> Asked:
+    members = option(argv, "--members", "")
+    ranks = len(members.split(",")) if members else int(option(argv, "--ranks"))
+    return Asked(
+        engine="gloo",
+        collectives=tuple(option(argv, "--collectives").split(",")),
+        grouping="all",
+        sizes=sizes(int(option(argv, "--min-bytes")), int(option(argv, "--max-bytes")), int(option(argv, "--factor"))),
+        nodes=(),
+        ranks=ranks,
+        timing="best",
+    )
+
+
+def _grouping(split: str) -> Literal["all", "node", "rail"]:
+    word = split.split(None, 1)[0].upper() if split.strip() else ""
+    if word in ("", "DIV", "MOD"):
+        return {"": "all", "DIV": "node", "MOD": "rail"}[word]  # type: ignore[return-value]
+    raise ValueError(f"{SPLIT}={split!r}: expected DIV or MOD")
+
+
+def _size(text: str) -> int:
+    unit = _UNITS.get(text[-1:].upper())
+    return int(text[:-1]) * unit if unit else int(text)

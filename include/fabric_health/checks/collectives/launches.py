@@ -1,0 +1,144 @@
+"""The launches of a run: which benchmark, how often, on which nodes, in an order that the run's name seeds.
+
+Order matters: what runs last finds warmer hardware. Shuffling spreads that over all benchmarks instead of always
+charging it to the same one (https://github.com/NVIDIA/DCGM/issues/272 shows the effect).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from fabric_health.checks.check import Launch
+from fabric_health.checks.collectives.asked import LAB_PROGRAM, SPLIT
+from fabric_health.checks.collectives.settings import GlooSettings, NcclSettings, Settings, settings
+from fabric_health.jobs.spec import JobSpec, Resources
+from fabric_health.site import Node, Site
+
+LOCAL_UNIT = "localhost"
+JSON_FILE = "nccl-tests.json"
+_MIB = 1 << 20
+# What NCCL logs of one rank at NCCL_DEBUG=INFO with all its channels, generously.
+_LOG_BYTES_PER_RANK = 48 << 10
+
+
+def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...]:
+    """Return the launches for ``nodes`` in the order they are to run. Raises SiteError for settings at fault."""
+    chosen = settings(site)
+    plan: list[Launch] = []
+    for engine in chosen.engines:
+        if engine == "gloo":
+            plan += gloo_launches(chosen)
+        else:
+            plan += _fleet_launches(chosen, nodes, lab=engine == "lab_fleet")
+    random.Random(f"collectives {run}").shuffle(plan)  # noqa: S311  an order, not a secret
+    return tuple(plan)
+
+
+def gloo_launches(chosen: Settings) -> list[Launch]:
+    """Return the launches of the gloo engine, on the machine that runs jobs."""
+    return [
+        Launch(name, gloo_spec(chosen.gloo, name), (LOCAL_UNIT,))
+        for name in (f"gloo-{i}" for i in range(1, chosen.launches + 1))
+    ]
+
+
+def gloo_spec(gloo: GlooSettings, name: str, members: Sequence[int] = ()) -> JobSpec:
+    """Return the job of one gloo sweep; ``members`` are the ranks that take part, all of them when empty.
+
+    Sweeps of subsets of the ranks are how a slow rank is isolated.
+    """
+    options = [
+        "--ranks", str(gloo.ranks),
+        "--collectives", ",".join(gloo.collectives),
+        "--min-bytes", str(gloo.min_bytes),
+        "--max-bytes", str(gloo.max_bytes),
+        "--factor", str(gloo.factor),
+        "--iterations", str(gloo.iterations),
+        "--warmup", str(gloo.warmup),
+        "--timeout", f"{gloo.time_limit_s:g}",
+    ]  # fmt: skip
+    if members:
+        options += ["--members", ",".join(str(m) for m in members)]
+    return JobSpec(
+        name=name,
+        tool="collectives",
+        argv=("{python}", "{tool}/" + gloo.program, *options),
+        env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        ranks_per_node=gloo.ranks,
+        resources=Resources(cpu=float(gloo.ranks), memory_mib=1024 + 512 * gloo.ranks),
+        # The sweep ends itself at its own limit and says where it was; the backend's limit is for one that cannot.
+        time_limit_s=gloo.time_limit_s + 60,
+    )
+
+
+def _fleet_launches(chosen: Settings, nodes: Sequence[Node], *, lab: bool) -> Iterator[Launch]:
+    by_sku: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.sku.gpus > 0:
+            by_sku.setdefault(node.sku_name, []).append(node)
+    engine = "lab" if lab else "nccl"
+    for number, (_, members) in enumerate(sorted(by_sku.items()), 1):
+        prefix = engine if len(by_sku) == 1 else f"{engine}-sku{number}"
+        for grouping, collective in _benchmarks(chosen.nccl, len(members)):
+            for i in range(1, chosen.launches + 1):
+                name = f"{prefix}-{collective.replace('_', '-')}-{grouping}-{i}"
+                spec = fleet_spec(chosen.nccl, name, collective, grouping, members, lab=lab)
+                yield Launch(name, spec, tuple(n.name for n in members))
+
+
+def _benchmarks(nccl: NcclSettings, nodes: int) -> Iterator[tuple[str, str]]:
+    """Yield (grouping, collective). On one node every grouping is the node itself, so it is measured once."""
+    for grouping in dict.fromkeys(nccl.groups if nodes > 1 else ("all",)):
+        for collective in nccl.collectives if grouping == "all" else nccl.group_collectives:
+            yield grouping, collective
+
+
+def fleet_spec(
+    nccl: NcclSettings, name: str, collective: str, grouping: str, nodes: Sequence[Node], *, lab: bool
+) -> JobSpec:
+    """Return the job of one nccl-tests program (or the lab's stand-in for it) on ``nodes`` of one SKU.
+
+    ``grouping`` ``node`` and ``rail`` run a communicator per node, or per GPU index across nodes, at the same time.
+    """
+    gpus = nodes[0].sku.gpus
+    ranks = gpus * len(nodes)
+    env = dict(nccl.env)
+    if grouping != "all":
+        env[SPLIT] = f"{'DIV' if grouping == 'node' else 'MOD'} {gpus}"
+    options = [
+        "-b", str(nccl.min_bytes), "-e", str(nccl.max_bytes), "-f", str(nccl.factor), "-g", "1", "-t", "1",
+        "-n", str(nccl.iterations), "-w", str(nccl.warmup), "-c", "1", "-a", "3",
+    ]  # fmt: skip
+    if nccl.per_iteration:
+        options += ["-I", "1", "-J", "{artefacts}/" + JSON_FILE]
+    if lab:
+        start = ["{python}", "-m", LAB_PROGRAM, collective, "--hosts", "{hosts}"]
+    else:
+        start = [w.replace("{ranks_per_node}", str(gpus)) for w in nccl.mpirun]
+        start += ["-np", str(ranks), "--host", "{hosts}"]
+        start += [word for key in sorted(env) for word in ("-x", key)]
+        start.append(f"{nccl.binaries}/{collective}_perf")
+    return JobSpec(
+        name=name,
+        tool="self" if lab else "nccl-tests",
+        argv=(*start, *options),
+        env=env,
+        nodes=tuple(n.name for n in nodes),
+        ranks_per_node=gpus,
+        resources=Resources() if lab else _resources(nccl, nodes[0], gpus),
+        time_limit_s=nccl.time_limit_s,
+        artefacts=(JSON_FILE,) if nccl.per_iteration else (),
+        artefact_max_bytes=64 * _MIB,
+        output_max_bytes=min(256 * _MIB, 16 * _MIB + _LOG_BYTES_PER_RANK * ranks),
+    )
+
+
+def _resources(nccl: NcclSettings, node: Node, gpus: int) -> Resources:
+    return Resources(
+        cpu=nccl.cpu_per_node,
+        memory_mib=nccl.memory_mib_per_node,
+        gpu=gpus,
+        rdma=1 if node.sku.nics else 0,
+        shared_memory_mib=nccl.shared_memory_mib,
+    )

@@ -1,0 +1,42 @@
+"""Units slower than their peers of the same run: the modified z-score, one-sided, and only beyond a practical gap.
+
+0.6745 (x - median) / MAD beyond 3.5: B. Iglewicz and D. Hoaglin, "How to Detect and Handle Outliers", ASQC, 1993. The
+median absolute deviation has a floor, so that a fleet of identical values does not make an outlier of any rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from fabric_health.checks.collectives.settings import PeerSettings
+
+_NORMAL_QUARTILE = 0.6745
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A unit below its peers: its value, their median, the share it is short by, and its modified z-score."""
+
+    unit: str
+    value: float
+    median: float
+    gap: float
+    z: float
+
+
+def slow_units(values: Mapping[str, float], rules: PeerSettings) -> list[Slow]:
+    """Return the units whose value is an outlier on the low side, slowest first; none with too few peers."""
+    if len(values) < rules.minimum:
+        return []
+    centre = median(values.values())
+    if centre <= 0:
+        return []
+    spread = max(median(abs(v - centre) for v in values.values()), rules.mad_floor * centre)
+    out = []
+    for unit, value in values.items():
+        z, gap = _NORMAL_QUARTILE * (value - centre) / spread, (centre - value) / centre
+        if z < -rules.modified_z and gap >= rules.gap:
+            out.append(Slow(unit, value, centre, gap, z))
+    return sorted(out, key=lambda s: (s.value, s.unit))

@@ -1,0 +1,139 @@
+"""Settings of the check, under ``checks.collectives`` of a site file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fabric_health.errors import SiteError
+from fabric_health.site import Site
+
+CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]
+Grouping = Literal["all", "node", "rail"]
+Engine = Literal["gloo", "nccl-tests", "lab_fleet"]
+ALL_COLLECTIVES: tuple[CollectiveName, ...] = (
+    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv",
+)  # fmt: skip
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class _Sweep(_Model):
+    min_bytes: int = Field(ge=1, le=1 << 44, description="smallest size")
+    max_bytes: int = Field(ge=1, le=1 << 44, description="largest size")
+    factor: int = Field(2, ge=2, le=1024, description="each size is the one before times this")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> _Sweep:
+        if self.min_bytes > self.max_bytes:
+            raise ValueError("min_bytes is larger than max_bytes")
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the sweep, ascending, in bytes."""
+        out = [self.min_bytes]
+        while out[-1] * self.factor <= self.max_bytes:
+            out.append(out[-1] * self.factor)
+        return tuple(out)
+
+
+class GlooSettings(_Sweep):
+    """Engine ``gloo``: torch.distributed on the CPUs of the machine that runs the job."""
+
+    min_bytes: int = Field(64 << 10, ge=4, le=GIB, description="smallest size")
+    max_bytes: int = Field(16 * MIB, ge=4, le=GIB, description="largest size")
+    factor: int = Field(4, ge=2, le=1024, description="each size is the one before times this")
+    ranks: int = Field(2, ge=2, le=64, description="processes")
+    collectives: tuple[CollectiveName, ...] = Field(ALL_COLLECTIVES, min_length=1)
+    iterations: int = Field(5, ge=3, le=10_000, description="timed iterations at each size; the fastest counts")
+    warmup: int = Field(2, ge=0, le=1000)
+    time_limit_s: float = Field(300, gt=0, le=86_400)
+    program: str = Field(
+        "gloo_sweep.py", pattern=r"^[\w./-]{1,200}$", description="program in the tool's folder; lab faults wrap it"
+    )
+
+
+class NcclSettings(_Sweep):
+    """Engines ``nccl-tests`` and ``lab_fleet``: one process per GPU, started by mpirun."""
+
+    min_bytes: int = Field(
+        8 * MIB, ge=4, description="smallest size; small ones say more about latency than about links"
+    )
+    max_bytes: int = Field(8 * GIB, ge=4, description="largest size: the one that is judged")
+    collectives: tuple[CollectiveName, ...] = Field(
+        ALL_COLLECTIVES, min_length=1, description="run on all nodes together"
+    )
+    groups: tuple[Grouping, ...] = Field(("all", "node", "rail"), min_length=1)
+    group_collectives: tuple[CollectiveName, ...] = Field(("all_reduce",), description="run per node and per rail")
+    iterations: int = Field(20, ge=1, le=100_000)
+    warmup: int = Field(5, ge=0, le=1000)
+    per_iteration: bool = Field(True, description="-I 1 and -J: single iterations and groups; needs nccl-tests 2.19")
+    binaries: str = Field("/opt/nccl-tests/bin", pattern=r"^/[\w./-]{0,200}$", description="folder of the programs")
+    mpirun: tuple[str, ...] = Field(
+        ("mpirun", "--allow-run-as-root", "--bind-to", "none", "--map-by", "ppr:{ranks_per_node}:node:OVERSUBSCRIBE"),
+        description="command before -np and --host; {ranks_per_node} is filled in",
+    )
+    env: dict[str, str] = Field(
+        default_factory=lambda: {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,TUNING"},
+        description="NCCL's settings; NCCL_DEBUG=INFO is what the transport is read from",
+    )
+    cpu_per_node: float = Field(32, gt=0)
+    memory_mib_per_node: int = Field(65_536, ge=256)
+    shared_memory_mib: int = Field(16_384, ge=64)
+    time_limit_s: float = Field(900, gt=0, le=86_400)
+
+
+class Floor(_Model):
+    """A bus bandwidth that a SKU must reach. Nothing is a floor unless a site says so, with its source."""
+
+    sku: str
+    collective: CollectiveName = "all_reduce"
+    group: Grouping = "all"
+    min_bytes: int = Field(GIB, ge=1, description="sizes from this one on are held against the floor")
+    min_nodes: int = Field(1, ge=1)
+    max_nodes: int = Field(100_000, ge=1)
+    busbw_gbps: float = Field(gt=0, description="GB/s, 1e9 bytes per second")
+    source: str = Field(min_length=3, description="where the figure comes from")
+
+
+class PeerSettings(_Model):
+    """When a node or rail is slower than its peers of the same run."""
+
+    modified_z: float = Field(3.5, gt=0, description="Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993")
+    gap: float = Field(0.03, gt=0, lt=1, description="practical gap to the median below which nothing is said")
+    minimum: int = Field(8, ge=3, description="peers below which no outlier can be told from spread")
+    mad_floor: float = Field(0.005, gt=0, lt=1, description="least spread assumed, as a share of the median")
+
+
+class Settings(_Model):
+    """What is launched and how it is judged."""
+
+    engines: tuple[Engine, ...] = Field(("gloo",), min_length=1)
+    launches: int = Field(3, ge=1, le=100, description="independent repetitions of each benchmark")
+    gloo: GlooSettings = GlooSettings()
+    nccl: NcclSettings = NcclSettings()
+    transport: Literal["rdma", "any"] = Field("rdma", description="what must carry traffic between nodes")
+    floors: tuple[Floor, ...] = ()
+    peers: PeerSettings = PeerSettings()
+    iteration_cv: float = Field(
+        0.05, gt=0, description="spread of iterations that is worth a note (nccl-tests' own 5 %)"
+    )
+
+
+def settings(site: Site) -> Settings:
+    """Return the site's settings of the check. Raises SiteError naming each key and what was expected."""
+    try:
+        return Settings.model_validate(dict(site.checks.get("collectives", {})))
+    except ValidationError as error:
+        lines = [
+            f"{site.path}: checks.collectives.{'.'.join(str(p) for p in e['loc'])}: "
+            + ("unknown key; see docs/collectives.md" if e["type"] == "extra_forbidden" else e["msg"])
+            for e in error.errors(include_url=False)
+        ]
+        raise SiteError("\n".join(lines)) from None
