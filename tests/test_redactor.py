@@ -38,6 +38,12 @@ CASES = [
     ('"passwd": "plain"', '"passwd": "<redacted>"'),
     ('"SNMP_COMMUNITY": {"s3cr3t": {"TYPE": "RO"}}', '"SNMP_COMMUNITY": {"<redacted>": {"TYPE": "RO"}}'),
     ('"readonly-community": {"s3cr3t": {}}', '"readonly-community": {"<redacted>": {}}'),
+    ('"token": 12345, "x": 1', '"token": "<redacted>", "x": 1'),
+    (
+        '{"commandline": "warp get --session-token=s3cr3t --host=a:9000", "v": 2}',
+        '{"commandline": "warp get --session-token=<redacted> --host=a:9000", "v": 2}',
+    ),
+    ("password=s3cr3t;x", "password=<redacted>;x"),
     ("postgres://user:s3cr3t@host/db", "postgres://user:<redacted>@host/db"),
 ]
 

@@ -150,6 +150,9 @@ class Redactor:
         return replace(evidence, detail=self.text(evidence.detail), results=results)
 
 
+_KEYWORDS = r"(?:password|passwd|passkey|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)[\w.-]{0,64}"
+_BARE_VALUE = r"[^\s,;&\"'{\[]+"
+
 # The secret's TYPE stays (a change from type 7 to sha512 is a fact worth seeing), its value goes.
 _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -191,13 +194,14 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # SNMP communities are the keys of their table.
     (re.compile(r"\"[^\"\n]+\"(?=\s*:\s*\{\s*\"TYPE\"\s*:\s*\"R[OW]\")"), '"<redacted>"'),
     (re.compile(r"(\"read(?:only|write)-community\"\s*:\s*\{\s*)\"[^\"\n]+\""), r'\1"<redacted>"'),
+    # A quoted value stays quoted, and what stands behind a quoted key is quoted: JSON remains JSON. A value behind a
+    # bare word (`--session-token=...`, which may itself be within a JSON string) is replaced without quotes.
     (
-        re.compile(
-            r"(?i)((?:password|passwd|passkey|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)"
-            r"[\w.-]{0,64}\"?\s*[:=]\s*)(\"(?!\$\w{1,5}\$<redacted>\")[^\"\n]+\"|'[^'\n]+'|(?!<redacted)[^\s,;&\"'{\[]+)"
-        ),
+        re.compile(rf"(?i)({_KEYWORDS}\"?\s*[:=]\s*)(\"(?!\$\w{{1,5}}\$<redacted>\")[^\"\n]+\"|'[^'\n]+')"),
         r'\1"<redacted>"',
     ),
+    (re.compile(rf"(?i)({_KEYWORDS}\"\s*[:=]\s*)(?!<redacted){_BARE_VALUE}"), r'\1"<redacted>"'),
+    (re.compile(rf"(?i)({_KEYWORDS}\s*[:=]\s*)(?!<redacted){_BARE_VALUE}"), r"\1<redacted>"),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<redacted>"),
     (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>"),
