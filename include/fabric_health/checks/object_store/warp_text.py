@@ -7,7 +7,9 @@ read by what it is. Text says less than JSON: hosts are listed only when there a
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +26,7 @@ from fabric_health.checks.object_store.reading import (
 
 LAYOUT, OLD_LAYOUT = "warp text", "warp text, before 1.1"
 MAX_LINES = 20_000
+MAX_BLOCKS = 100
 MAX_LINE = 1000
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _HEAD = re.compile(r"(Report|Operation): ([A-Za-z]{2,20})\b(.{0,300})")
@@ -38,16 +41,18 @@ _TIME = re.compile(r"(Avg|Best|Worst|Median|50%|90%|99%|90th|99th|Fastest|Slowes
 def read_warp_text(output: str) -> Reading | None:
     """Read all blocks of ``output``; None when there is none."""
     lines = [_ANSI.sub("", x)[:MAX_LINE].strip() for x in output.splitlines()[:MAX_LINES]]
-    blocks = list(_blocks(lines))
+    blocks = list(itertools.islice(_blocks(lines), MAX_BLOCKS + 1))
     if not blocks:
         return None
     old = any(b.old for b in blocks)
     operations = [_operation(b) for b in blocks]
-    problems = []
+    problems = [f"more than {MAX_BLOCKS} results"] if len(blocks) > MAX_BLOCKS else []
     names = [o.op for o in operations]
     if len(set(names)) != len(names):
         # Seen in the wild: a block of another run pasted in; which of the two belongs here cannot be told.
-        problems.append(f"several results of {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
+        problems.append(
+            f"several results of {', '.join(sorted({n for n, times in Counter(names).items() if times > 1}))}"
+        )
     return Reading(OLD_LAYOUT if old else LAYOUT, tuple(operations), problems=tuple(problems))
 
 
@@ -103,7 +108,7 @@ def _operation(block: _Block) -> Operation:
             # Errors behind a host's rate are not its own: warp prints the operation's there.
             hosts.append(HostShare(host[1], mib, rate))
         elif split := _SPLIT.search(line):
-            found = replace(found, segments=Segments(int(split[1]), seconds(split[2])))
+            found = replace(found, segments=Segments(int(split[1]), seconds(split[2].rstrip(":"))))
             section = line
         else:
             found = _line(found, line, section, block.old)
