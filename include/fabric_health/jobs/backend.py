@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from fabric_health.connections import ConnectionSource, home
-from fabric_health.errors import SiteError
 from fabric_health.jobs.local import LocalBackend
 from fabric_health.jobs.settings import settings
 from fabric_health.jobs.spec import JobResult, JobSpec
@@ -38,8 +37,11 @@ def open_backend(site: Site, run: str, connections: ConnectionSource) -> Backend
     Raises SiteError when the site's ``jobs`` are not valid, ConnectionSettingError when a cluster is not described.
     """
     chosen = settings(site)
-    if chosen.backend != "local":
-        raise SiteError(f"{site.path}: jobs.backend: {chosen.backend}; this release runs jobs locally only")
+    if chosen.backend == "kubernetes":
+        # Imported here: the client is heavy, and a site without a cluster does not need it.
+        from fabric_health.jobs.kubernetes.backend import KubernetesBackend
+
+        return KubernetesBackend.open(chosen.in_cluster, site=site.name, run=run, connections=connections)
     tools = (site.path.parent / chosen.tools).resolve()
     return LocalBackend(home=home(), run_name=run, tools=tools, connections=connections)
 

@@ -52,6 +52,9 @@ class KubernetesSettings(_Model):
     priority_class: str | None = None
     host_network: bool = Field(False, description="pods use the node's network (RoCE without a secondary network)")
     ssh_port: int = Field(22, ge=1, le=65535, description="of MPI workers; with host_network other than 22")
+    home: str = Field(
+        "/root", pattern=r"^/[\w./-]{1,200}$", description="home of the images' user: where MPI's keys are mounted"
+    )
     run_as_user: int | None = Field(None, ge=1, description="numeric user of pods; default: the image's")
     start_limit_s: float = Field(
         900, gt=0, le=86_400, description="time a job may wait for its pods to run, beside its own time limit"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from fabric_health.evidence import MIB
 
@@ -49,7 +50,8 @@ class JobSpec:
     directory whose files are kept, ``{hosts}`` for the comma-separated host list). ``env`` holds plain
     values, ``secrets`` references. ``nodes`` are the units it must run on, ``ranks_per_node`` processes on each.
     ``artefacts`` are file names below the artefact directory that are kept as evidence, each at most
-    ``artefact_max_bytes``.
+    ``artefact_max_bytes``. ``family`` says how a job's nodes work together: ``mpi`` (one launcher starts the ranks
+    over SSH; ``argv`` is the launcher's) or ``elastic`` (``argv`` runs on every node, and a node may be replaced).
     """
 
     name: str
@@ -65,6 +67,7 @@ class JobSpec:
     artefact_max_bytes: int = 16 * MIB
     output_max_bytes: int = 16 * MIB
     retry: RetryClass = RetryClass.INFRASTRUCTURE
+    family: Literal["mpi", "elastic"] = "mpi"
 
 
 class JobStatus(StrEnum):

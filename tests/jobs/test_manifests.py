@@ -1,0 +1,192 @@
+"""Manifests built from descriptions: valid against the schemas, deterministic, and with no more rights than needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+from fabric_health.errors import UsageError
+from fabric_health.jobs.kubernetes import manifests
+from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCANO_JOB, kind_of
+from fabric_health.jobs.settings import KubernetesSettings
+from fabric_health.jobs.spec import JobSpec, Resources, SecretReference
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kubernetes"))
+import crds
+
+NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
+IMAGES = {"nccl-tests": "registry.example.org/nccl@sha256:" + "a" * 64, "elastic": "registry.example.org/dlrover:1"}
+GPU = Resources(cpu=16, memory_mib=65536, gpu=8, rdma=8, shared_memory_mib=8192)
+
+
+def settings(**more) -> KubernetesSettings:
+    return KubernetesSettings(namespace="bench", images=IMAGES, **more)
+
+
+def job(spec: JobSpec, **more) -> manifests.Job:
+    return manifests.job(spec, settings(**more), "site-a", "weekly-1", NOW)
+
+
+ONE = JobSpec(
+    "all_reduce:gpu-001",
+    "nccl-tests",
+    ("all_reduce_perf", "-g", "8", "-J", "{artefacts}/r.json"),
+    env={"NCCL_DEBUG": "INFO"},
+    secrets={"AWS_SECRET_ACCESS_KEY": SecretReference("fabric_health_s3", "password")},
+    nodes=("gpu-001",),
+    ranks_per_node=8,
+    resources=GPU,
+    artefacts=("r.json",),
+)
+MANY = JobSpec(
+    "all_reduce", "nccl-tests", ("mpirun", "--host", "{hosts}", "x"), nodes=("gpu-001", "gpu-002"), resources=GPU
+)
+ELASTIC = JobSpec("elastic", "elastic", ("dlrover-run", "t.py"), nodes=("gpu-001", "gpu-002"), family="elastic")
+ALL = [
+    (ONE, {}, POD),
+    (MANY, {}, MPI_JOB),
+    (MANY, {"run_as_user": 1000, "home": "/home/bench", "ssh_port": 2222, "host_network": True}, MPI_JOB),
+    (MANY, {"multi_node": "volcano", "queue": "bench", "priority_class": "low"}, VOLCANO_JOB),
+    (ELASTIC, {"service_account": "workload", "image_pull_secrets": ("pull",)}, ELASTIC_JOB),
+]
+
+
+def pod_specs(built: manifests.Job) -> list[dict]:
+    found = []
+
+    def look(value) -> None:
+        if isinstance(value, dict):
+            if "containers" in value:
+                found.append(value)
+            for v in value.values():
+                look(v)
+        elif isinstance(value, list):
+            for v in value:
+                look(v)
+
+    look(built.manifest)
+    return found
+
+
+@pytest.mark.parametrize(("spec", "more", "kind"), ALL)
+@pytest.mark.parametrize("version", ["1.29", "1.37"])
+def test_every_manifest_is_valid(spec, more, kind, version):
+    built = job(spec, **more)
+    assert built.kind is kind_of(built.manifest) is kind
+    if kind is not POD:
+        jsonschema.validate(built.manifest["spec"], crds.strict(crds.SPECS[kind]))
+    for pod in pod_specs(built):
+        whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod}
+        kubernetes_validate.validate(whole, version, strict=True)
+
+
+def test_the_offline_schemas_refuse_what_a_project_does_not_have():
+    built = job(MANY)
+    built.manifest["spec"]["runPolicy"]["cleanPodPolicie"] = "None"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(built.manifest["spec"], crds.strict(crds.MPI))
+
+
+@pytest.mark.parametrize(("spec", "more", "kind"), ALL)
+def test_pods_have_least_rights(spec, more, kind):
+    for pod in pod_specs(job(spec, **more)):
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["restartPolicy"] == "Never"
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod.get("hostPID") is None
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+            assert "privileged" not in container["securityContext"]
+            added = set(container["securityContext"]["capabilities"].get("add", ()))
+            if container["command"][0] != "/usr/sbin/sshd" or more.get("run_as_user"):
+                assert added <= {"IPC_LOCK"}
+        assert not [v for v in pod["volumes"] if "hostPath" in v]
+
+
+def test_a_pod_is_placed_sized_and_bounded():
+    pod = job(ONE).manifest["spec"]
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-001"]}]}]
+    container = pod["containers"][0]
+    assert container["resources"]["limits"] == {
+        "cpu": "16000m",
+        "memory": "73728Mi",
+        "nvidia.com/gpu": "8",
+        "rdma/hca": "8",
+    }
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert pod["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8192Mi"}}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert pod["activeDeadlineSeconds"] == 600 + 900 + manifests.MARGIN_S
+
+
+def test_secrets_are_references_and_the_command_is_a_list():
+    container = job(ONE).manifest["spec"]["containers"][0]
+    reference = {"secretKeyRef": {"name": "fabric-health-s3", "key": "password"}}
+    assert {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": reference} in container["env"]
+    assert container["command"][:3] == ["python3", "-I", "-c"]
+    request = json.loads(container["command"][4])
+    assert request["argv"] == ["all_reduce_perf", "-g", "8", "-J", "/artefacts/r.json"]
+
+
+def test_a_name_follows_from_its_job_alone_and_is_a_dns_label():
+    assert job(ONE).manifest == job(ONE).manifest
+    names = {
+        manifests.object_name(s, r, n)
+        for s in ("a", "b")
+        for r in ("r1", "r2")
+        for n in ("x", "x:1", "X/1", "é", "-", "n" * 300, "")
+    }
+    assert len(names) == 28
+    for name in names:
+        assert len(name) <= 40
+        assert name.replace("-", "a").isalnum()
+        assert name[-1] != "-"
+
+
+def test_labels_and_deadline_say_whose_it_is_and_until_when():
+    metadata = job(ONE).manifest["metadata"]
+    assert metadata["labels"][manifests.MANAGED_BY] == "fabric-health"
+    assert metadata["labels"][manifests.RUN] == manifests.run_label("site-a", "weekly-1")
+    assert metadata["annotations"][manifests.DEADLINE] == "2026-11-30T03:27:00+00:00"
+    assert all(len(v) <= 63 for v in metadata["labels"].values())
+
+
+def test_an_mpi_job_names_its_workers_and_its_launcher_waits_for_them():
+    built = job(MANY, ssh_port=2222)
+    spec = built.manifest["spec"]
+    launcher = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    request = json.loads(launcher["containers"][0]["command"][4])
+    hosts = [f"{built.name}-worker-{i}.{built.name}.bench.svc" for i in (0, 1)]
+    assert request["wait_for"] == hosts
+    assert request["argv"][2] == ",".join(hosts)
+    assert "affinity" not in launcher
+    assert "nvidia.com/gpu" not in launcher["containers"][0]["resources"]["limits"]
+    worker = spec["mpiReplicaSpecs"]["Worker"]
+    assert worker["replicas"] == 2
+    spread = worker["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = spread["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = worker["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert spec["runPolicy"]["backoffLimit"] == 0
+
+
+def test_a_volcano_job_completes_with_its_launcher_and_fails_with_any_pod():
+    spec = job(MANY, multi_node="volcano").manifest["spec"]
+    launcher, worker = spec["tasks"]
+    assert launcher["policies"] == [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    assert spec["policies"] == [{"events": ["PodFailed", "PodEvicted"], "action": "TerminateJob"}]
+    assert spec["minAvailable"] == 1 + worker["replicas"] == 3
+    assert "--publish-not-ready-addresses" in spec["plugins"]["svc"]
+
+
+def test_a_tool_without_an_image_is_named():
+    with pytest.raises(UsageError, match=r"no image for tool 'vllm'; it has: elastic, nccl-tests"):
+        job(JobSpec("x", "vllm", ("x",)))
