@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -182,7 +183,8 @@ def read_site_file(path: Path | str) -> SiteSource:
     path = Path(path)
     text = _read(path)
     root = _compose(path, text)
-    data = yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506  a safe loader in either form
+    with _as_site_error(path):
+        data = yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506  a safe loader in either form
     if not isinstance(data, dict):
         raise SiteError(f"{path}:1: expected a mapping with the keys {', '.join(SiteFile.model_fields)}")
     try:
@@ -209,19 +211,25 @@ def _read(path: Path) -> str:
         raise SiteError(f"{path}: not UTF-8 at byte {error.start}; expected a YAML text file") from None
 
 
-def _compose(path: Path, text: str) -> yaml.Node:
+@contextlib.contextmanager
+def _as_site_error(path: Path) -> Iterator[None]:
+    """Turn whatever the YAML library raises into a SiteError: its constructors let Python's own errors through."""
     try:
-        root = yaml.compose(text, Loader=_YAML_LOADER)
-        if root is None:
-            raise SiteError(f"{path}:1: the file is empty; expected a site, see include/sites/example.yaml")
-        duplicate = next(_duplicates(root), None)
+        yield
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
         raise SiteError(f"{path}:{line}: {error.problem or 'not valid YAML'}; expected valid YAML") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, OverflowError) as error:
         raise SiteError(f"{path}:1: {error}; expected valid YAML") from None
-    if duplicate is not None:
-        line, key = duplicate
+
+
+def _compose(path: Path, text: str) -> yaml.Node:
+    with _as_site_error(path):
+        root = yaml.compose(text, Loader=_YAML_LOADER)
+    if root is None:
+        raise SiteError(f"{path}:1: the file is empty; expected a site, see include/sites/example.yaml")
+    for line, key in _duplicates(root):
         raise SiteError(f"{path}:{line}: {key}: the key is given twice; expected once")
     return root
 
@@ -237,10 +245,11 @@ def _duplicates(node: yaml.Node) -> Iterator[tuple[int, str]]:
         if isinstance(n, yaml.MappingNode):
             seen: set[str] = set()
             for k, v in n.value:
-                if k.value in seen and k.value != "<<":
-                    yield k.start_mark.line + 1, str(k.value)
-                seen.add(str(k.value))
                 stack.append(v)
+                if isinstance(k, yaml.ScalarNode) and k.value != "<<":
+                    if k.value in seen:
+                        yield k.start_mark.line + 1, k.value
+                    seen.add(k.value)
         elif isinstance(n, yaml.SequenceNode):
             stack.extend(n.value)
 

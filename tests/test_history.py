@@ -1,0 +1,124 @@
+"""What each unit was like when it was last judged, also when runs had other scopes; and the run document."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import fabric_health
+from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE as CHECK
+from fabric_health.datasets import landing
+from fabric_health.datasets.run import RunKey, run_name
+from fabric_health.datasets.store import ObjectStore
+from fabric_health.datasets.tables import Coverage, Fact, Finding, Run, Severity, finding
+from fabric_health.history import load_part, previous
+from fabric_health.run_document import RunDocument, decode, document_key, encode
+from fabric_health.site import load_site
+
+START = datetime(2026, 11, 30, 0, 10, tzinfo=UTC)
+TABLES = (*CHECK.tables, Finding, Coverage)
+
+
+def key(n: int) -> RunKey:
+    at = START + timedelta(hours=n)
+    return RunKey("lab", run_name("weekly", str(n), at), at, "lab")
+
+
+def odd(unit: str) -> Finding:
+    return finding(
+        check=CHECK.name,
+        rule="r",
+        unit=unit,
+        unit_kind="nic",
+        metric="m",
+        severity=Severity.WARNING,
+        summary="odd",
+    )
+
+
+def land(
+    store: ObjectStore,
+    n: int,
+    states: dict[str, str],
+    *,
+    findings: tuple[str, ...] = (),
+    checks: str = "driver_firmware,switch_config",
+    concluded: bool = True,
+) -> None:
+    """Land a run in which each unit has one fact, whose value is the run's number."""
+    rows = [Coverage(CHECK.name, u, "node", s) for u, s in states.items()]
+    rows += [Fact(f"{u}/mlx5_0", "nic", "fw_version", "value", str(n)) for u in states]
+    rows += [dataclasses.replace(odd(u), first_seen=key(n).started_at) for u in findings]
+    landing.land(store, key(n), CHECK.name, [(r, None) for r in rows], TABLES)
+    if concluded:
+        record = Run("weekly", "x", key(n).started_at, checks, 1, 0, "HEALTHY", "h", 1.0, 0, 0, 1, 0, "0" * 64, "1")
+        landing.land(store, key(n), "run", [(record, None)], (Run,))
+
+
+def facts(store: ObjectStore, n: int, *units: str) -> dict[str, str | None]:
+    got = previous(store, key(n), CHECK, set(units))
+    return {f.unit.split("/")[0]: f.value for f in got.rows.of(Fact)}
+
+
+def test_each_unit_comes_from_the_latest_run_that_judged_it(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged", "b": "judged", "c": "judged"}, findings=("c/mlx5_0",))
+    land(store, 2, {"a": "judged", "b": "not_judged"})
+    land(store, 3, {"b": "partial"}, findings=("b/mlx5_0",))
+    got = previous(store, key(9), CHECK, {"a", "b", "c", "never"})
+    assert got.at == {
+        "a": key(2).started_at,
+        "b": key(3).started_at,
+        "c": key(1).started_at,
+    }
+    assert facts(store, 9, "a", "b", "c") == {"a": "2", "b": "3", "c": "1"}
+    assert {f.unit: f.first_seen for f in got.findings.values()} == {
+        "b/mlx5_0": key(3).started_at,
+        "c/mlx5_0": key(1).started_at,
+    }
+    assert got.runs == (key(3), key(2), key(1))
+
+
+def test_a_unit_that_was_not_judged_last_time_is_looked_up_further_back(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged"})
+    land(store, 2, {"a": "not_judged"})
+    assert facts(store, 3, "a") == {"a": "1"}
+
+
+def test_later_runs_runs_of_other_checks_and_runs_that_never_ended_do_not_count(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged"})
+    land(store, 2, {"a": "judged"}, concluded=False)
+    land(store, 3, {"a": "judged"}, checks="switch_config")
+    land(store, 5, {"a": "judged"})
+    assert facts(store, 4, "a") == {"a": "1"}
+    assert facts(store, 5, "a") == {"a": "1"}, "a run is not its own past"
+    assert facts(store, 1, "a") == {}
+
+
+def test_the_past_reaches_over_weeks(store: ObjectStore) -> None:
+    land(store, -200, {"a": "judged"})
+    assert key(-200).week < key(0).week
+    assert facts(store, 0, "a") == {"a": "-200"}
+
+
+def test_a_first_run_has_no_past(store: ObjectStore) -> None:
+    got = previous(store, key(1), CHECK, {"a"})
+    assert (got.at, got.findings, got.runs, got.rows.rows) == ({}, {}, (), {})
+    assert load_part(store, Fact, key(1), CHECK.name) == []
+
+
+@pytest.mark.parametrize("scope", [("gpu-001", "leaf-1"), ()])
+def test_a_run_document_is_read_back_as_it_was(scope: tuple[str, ...]) -> None:
+    document = RunDocument(key(1), "weekly", 'scheduled__2026-11-30 "x"', ("driver_firmware",), scope, "0" * 64, "0.1")
+    assert decode(encode(document)) == document
+    assert encode(decode(encode(document))) == encode(document)
+    name = document_key("lab", key(1).week, key(1).run)
+    assert name == f"runs/site=lab/week=2026-11-30/{key(1).run}/run.json"
+
+
+def test_a_run_document_gives_units_in_the_order_of_the_site() -> None:
+    site = load_site(Path(fabric_health.__file__).parents[1] / "sites" / "lab.yaml")
+    document = RunDocument(key(1), "weekly", "x", (), ("leaf-1", "gpu-003", "gpu-001", "gone-now"), "0" * 64, "0.1")
+    assert [u.name for u in document.units(site, CHECK)] == ["gpu-001", "gpu-003"]
