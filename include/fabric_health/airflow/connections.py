@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow.sdk import Connection as AirflowConnection
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 
 from fabric_health.connections import Connection
 from fabric_health.errors import ConnectionSettingError
@@ -13,7 +13,7 @@ def airflow_connection(conn_id: str) -> Connection:
     """Return Airflow's connection ``conn_id``. Raises ConnectionSettingError when there is none."""
     try:
         found = AirflowConnection.get(conn_id)
-    except (AirflowRuntimeError, LookupError) as error:
+    except (AirflowException, AirflowRuntimeError) as error:
         raise ConnectionSettingError(
             f"Airflow has no connection {conn_id!r} ({type(error).__name__}): add it under Admin, Connections, "
             "or import a file with `airflow connections import` (docs/connections.md)"

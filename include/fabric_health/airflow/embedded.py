@@ -1,6 +1,6 @@
 """An Airflow of one machine for the lab: started in a session of its own, triggered, watched, and stopped whole.
 
-``python -m fabric_health.airflow.embedded run|stop|status``; `make run` and `make stop` call it.
+``fabric_health.airflow.first_run`` (`make run`, `make stop`) calls it.
 """
 
 from __future__ import annotations
