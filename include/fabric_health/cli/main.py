@@ -13,6 +13,9 @@ from fabric_health.cli import lab, results, runs, sites
 from fabric_health.cli.terminal import Exit, fail
 from fabric_health.errors import FabricHealthError, SiteError, UsageError
 
+INTERRUPTED = 130
+_INTERRUPTED = "interrupted; what was landed so far is kept, run the command again to go on"
+
 app = typer.Typer(
     name="fabric-health",
     help="What changed in the cluster, did it hurt, where exactly, and how sure are we.\n\n"
@@ -46,8 +49,11 @@ def version() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; a user's mistake never shows a traceback."""
     try:
-        code = app(args=argv, standalone_mode=False)
-        return int(code or 0)
+        code = int(app(args=argv, standalone_mode=False) or 0)
+        # Typer turns Ctrl-C into this exit code and says nothing.
+        if code == INTERRUPTED:
+            fail(_INTERRUPTED)
+        return code
     except typer.TyperException as error:
         if hasattr(error, "show"):
             error.show()
@@ -61,8 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         fail(str(error))
         return Exit.NOT_JUDGED
     except (typer.Abort, KeyboardInterrupt):
-        fail("interrupted; what was landed so far is kept, run the command again to go on")
-        return 130
+        fail(_INTERRUPTED)
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.HEALTHY
