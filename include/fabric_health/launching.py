@@ -18,6 +18,10 @@ from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, St
 from fabric_health.jobs.spec import JobResult, JobStatus
 from fabric_health.run_document import RunDocument
 from fabric_health.site import Node, Site
+from fabric_health.unpack import file_text
+
+# How far a compressed artefact may unfold beyond the bound on its file.
+UNPACKED_FACTOR = 4
 
 
 @dataclass(frozen=True)
@@ -94,19 +98,22 @@ def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:
         started_at=result.started_at,
         ended_at=result.ended_at,
     )
-    artefacts = tuple(
-        CommandResult(
-            name=f"artefact:{name}",
-            argv=(name,),
-            status=CommandStatus.EXITED,
-            exit_code=0,
-            stdout=body.decode("utf-8", "backslashreplace"),
-            stderr="",
-            started_at=result.started_at,
-            ended_at=result.ended_at,
+    artefacts = []
+    for name, body in sorted(result.artefacts.items()):
+        # Unpacked here, before it is redacted and stored: nothing can be redacted in compressed data.
+        file = file_text(body, UNPACKED_FACTOR * launch.spec.artefact_max_bytes)
+        artefacts.append(
+            CommandResult(
+                name=f"artefact:{name}",
+                argv=(name,),
+                status=CommandStatus.EXITED if file.complete else CommandStatus.TRUNCATED,
+                exit_code=0 if file.complete else None,
+                stdout=file.text,
+                stderr=file.problem,
+                started_at=result.started_at,
+                ended_at=result.ended_at,
+            )
         )
-        for name, body in sorted(result.artefacts.items())
-    )
     return UnitEvidence(
         unit=launch.name,
         unit_kind="launch",

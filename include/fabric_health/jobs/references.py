@@ -6,6 +6,9 @@ from fabric_health.connections import ConnectionSource
 from fabric_health.errors import ConnectionSettingError
 from fabric_health.jobs.spec import JobSpec, SecretReference
 
+# Looked up like a secret, but an address: redacting it would take the hosts out of a job's result.
+ADDRESSES = ("host", "port", "extra.endpoint")
+
 
 def value_of(reference: SecretReference, connections: ConnectionSource) -> str:
     """Return the secret's value. Raises ConnectionSettingError when the connection or its field is not there."""
@@ -27,9 +30,14 @@ def value_of(reference: SecretReference, connections: ConnectionSource) -> str:
 
 
 def secrets_of(spec: JobSpec, connections: ConnectionSource) -> tuple[str, ...]:
-    """Return the values a job is given as secrets, for redacting its output. Ones that cannot be found are left out."""
+    """Return the values a job is given as secrets, for redacting its output. Ones that cannot be found are left out.
+
+    Addresses are none.
+    """
     values = []
     for reference in spec.secrets.values():
+        if reference.field in ADDRESSES:
+            continue
         try:
             values.append(value_of(reference, connections))
         except ConnectionSettingError:

@@ -88,7 +88,7 @@ def _embedded_spec(wanted: Settings, name: str, asked: Asked) -> JobSpec:
     argv += [f"--region={wanted.region}"] if wanted.region else []
     return JobSpec(
         name=name,
-        tool="object_store",
+        tool="self",
         argv=tuple(argv),
         secrets=secrets,
         resources=Resources(cpu=float(wanted.processes), memory_mib=512 + 64 * wanted.concurrency),
