@@ -35,7 +35,7 @@ from fabric_health.jobs.spec import JobResult, JobSpec
 from fabric_health.judged import read_findings, write_findings
 from fabric_health.landed import Landed, report_data
 from fabric_health.run_document import RunDocument, decode, document_key, encode
-from fabric_health.site import Node, Site, Switch
+from fabric_health.site import Fabric, Node, Site, Switch
 from fabric_health.unanswered import coverage, did_not_finish, unanswered, without_rows
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence
     return refs
 
 
-def _secrets(rooms: Rooms, units: Iterable[Node | Switch]) -> tuple[str, ...]:
+def _secrets(rooms: Rooms, units: Iterable[Node | Switch | Fabric]) -> tuple[str, ...]:
     ids = {i for u in units for i in (u.reach.connection, u.reach.jump) if i}
     return tuple(s for i in sorted(ids) for s in rooms.connections(i).secrets)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from fabric_health.checks.check import Check
 from fabric_health.datasets.run import RunKey
-from fabric_health.site import Node, Site, Switch
+from fabric_health.site import Fabric, Node, Site, Switch
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,10 @@ class RunDocument:
     site_sha256: str
     version: str
 
-    def units(self, site: Site, check: Check) -> tuple[Node | Switch, ...]:
-        """Return the units of the scope that ``check`` looks at, in site order."""
+    def units(self, site: Site, check: Check) -> tuple[Node | Switch | Fabric, ...]:
+        """Return the units of the scope that ``check`` looks at, in site order; fabrics are in every scope."""
+        if check.fabrics is not None:
+            return check.fabrics(site)
         wanted = set(self.scope)
         every: tuple[Node | Switch, ...] = site.nodes if check.unit_kind == "node" else site.switches
         return tuple(u for u in every if u.name in wanted)

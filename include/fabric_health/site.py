@@ -39,6 +39,7 @@ from fabric_health.site_file import (
 __all__ = [
     "Cable",
     "CableGroup",
+    "Fabric",
     "Identifier",
     "Nic",
     "Node",
@@ -98,6 +99,17 @@ class Switch:
     def port_unit(self, port: str) -> str:
         """Return the unit id of a port: ``leaf-2/Ethernet12``."""
         return f"{self.name}/{port}"
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """One InfiniBand fabric, asked as a whole from one place on it: a node of the site, or the machine we run on."""
+
+    name: str
+    via: str
+    address: str
+    reach: ReachProfile
+    kind: Literal["fabric"] = "fabric"
 
 
 @dataclass(frozen=True)

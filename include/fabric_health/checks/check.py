@@ -14,7 +14,7 @@ from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Finding
 from fabric_health.evidence import Command, StoredEvidence, UnitEvidence
 from fabric_health.jobs.spec import JobSpec
-from fabric_health.site import Node, Site, Switch
+from fabric_health.site import Fabric, Node, Site, Switch
 
 R = TypeVar("R", bound=Row)
 
@@ -32,7 +32,7 @@ class Launch:
     kind: Literal["launch"] = "launch"
 
 
-Unit = Node | Switch | Launch
+Unit = Node | Switch | Fabric | Launch
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,13 @@ class Check:
     A benchmark has ``unit_kind`` "launch": ``launches(site, nodes, run)`` plans its jobs on the nodes that are fit (the
     run's name seeds the order), each job's output and artefacts become the evidence of one launch (commands named
     ``job`` and ``artefact:<file>``), and ``commands`` is empty.
+
+    A check with ``unit_kind`` "fabric" asks what ``fabrics(site)`` names, whatever the scope: a fabric is one thing.
     """
 
     name: str
     title: str
-    unit_kind: Literal["node", "switch", "launch"]
+    unit_kind: Literal["node", "switch", "fabric", "launch"]
     tables: tuple[type[Row], ...]
     commands: Callable[[Unit, Site], tuple[Command, ...]]
     parse: Callable[[Unit, UnitEvidence, Site], list[Row]]
@@ -99,4 +101,5 @@ class Check:
     unit_of: Callable[[Row], str]
     derive: Callable[[RowSet, Context], list[Row]] = _nothing_to_derive
     launches: Callable[[Site, tuple[Node, ...], str], tuple[Launch, ...]] | None = None
+    fabrics: Callable[[Site], tuple[Fabric, ...]] | None = None
     doc: str = ""

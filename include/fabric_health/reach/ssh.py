@@ -42,7 +42,7 @@ class SshLink:
         connection = await self._login(transcript, moved)
         finished = False
         try:
-            if transcript.request.unit.kind == "node":
+            if transcript.request.unit.kind != "switch":
                 await ask_node(connection, transcript, until, moved)
             else:
                 await ask_switch(connection, transcript, moved)
