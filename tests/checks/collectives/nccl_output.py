@@ -1,5 +1,7 @@
 """Writes what nccl-tests prints, in the layout of each release, for any placement; a fault is one argument."""
 
+# ruff: noqa: E501  the tool's lines are as long as they are
+
 from __future__ import annotations
 
 import json
@@ -157,7 +159,7 @@ def as_json(run: Run, version: int = 3, iterations: int = 4) -> str:
                 "count": s // 4,
                 "type": "float",
                 "redop": "sum",
-                "root": "    -1",
+                "root": f"{0 if run.collective == 'broadcast' else -1:6d}",
                 "out_of_place": half(s, True),
                 "in_place": half(s, run.collective not in ("alltoall", "sendrecv")),
                 "out_of_place_per_iter": samples(s),
@@ -184,7 +186,9 @@ def connection_log(run: Run, network: str = "IB") -> list[str]:
     using = " ".join(f"[{i}]mlx5_{i}:1/RoCE" for i in range(run.per_host))
     for rank in range(run.ranks):
         host, device = run.hosts[rank // run.per_host], rank % run.per_host
-        after = (rank + 1) % run.ranks
+        after = (rank + (run.per_host if run.split == "MOD" else 1)) % run.ranks
+        if run.split == "DIV":
+            after = rank // run.per_host * run.per_host + (rank + 1) % run.per_host
         lines.append(info(host, device, f"NET/IB : Using {using} [RO]; OOB eth0:10.0.0.{rank}<0>", 1000 + rank))
         lines.append(info(host, device, f"Using network {network}", 1000 + rank))
         if after // run.per_host == rank // run.per_host:

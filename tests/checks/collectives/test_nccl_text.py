@@ -1,5 +1,7 @@
 """nccl-tests' text of every release, and what a log of 24 ranks does to it."""
 
+# ruff: noqa: E501  the tool's lines are as long as they are
+
 from __future__ import annotations
 
 import random

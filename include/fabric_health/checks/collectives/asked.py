@@ -87,9 +87,9 @@ def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
 
 def option(argv: Sequence[str], name: str, default: str | None = None) -> str:
     """Return the value after ``name`` in a command line. Raises ValueError when there is none and no default."""
-    for at, word in enumerate(argv[:-1]):
-        if word == name:
-            return argv[at + 1]
+    for word, value in zip(argv, (*argv[1:], None), strict=True):
+        if word == name and value is not None:
+            return value
         if word.startswith(name + "="):
             return word[len(name) + 1 :]
     if default is None:

@@ -16,6 +16,14 @@ def comparability(row: Collective) -> str:
     return ";".join(f"{name}={_text(getattr(row, name))}" for name in FIELDS)
 
 
+def peer_key(row: Collective) -> str:
+    """Return the key within which units of one run are peers: all but the transport, which they must share.
+
+    A node whose GPUs lost NVLink logs another transport; leaving it out of its peers would hide it.
+    """
+    return ";".join(f"{name}={_text(getattr(row, name))}" for name in FIELDS if name != "transport")
+
+
 def _text(value: object) -> str:
     if value is None:
         return "?"

@@ -5,13 +5,14 @@ A breach that several launches of an engine share is one finding: it names them 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.asked import asked
+from fabric_health.checks.collectives.comparability import peer_key
 from fabric_health.checks.collectives.peers import Slow, slow_units
 from fabric_health.checks.collectives.settings import Settings, settings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
@@ -253,8 +254,9 @@ def _peers(rows: RowSet, rules: Settings) -> Iterator[Finding]:
     for (engine, kind, collective), found in sorted(grouped.items()):
         by_key: dict[str, list[Collective]] = defaultdict(list)
         for row in _largest(found):
-            by_key[row.comparability].append(row)
+            by_key[peer_key(row)].append(row)
         for same in by_key.values():
+            yield from _other_transports(same, kind)
             values: dict[str, list[float]] = defaultdict(list)
             for row in same:
                 values[row.group].append(row.busbw_gbps)
@@ -263,6 +265,32 @@ def _peers(rows: RowSet, rules: Settings) -> Iterator[Finding]:
                 continue
             for slow in slow_units({u: median(v) for u, v in values.items()}, rules.peers):
                 yield _slow(slow, [r for r in same if r.group == slow.unit], len(values), kind)
+
+
+def _other_transports(same: Sequence[Collective], kind: str) -> Iterator[Finding]:
+    """Units that connect otherwise than most of their peers: SHM where others have P2P, another network."""
+    used = {r.group: r for r in same if r.transport is not None}
+    if len(used) < 3:
+        return
+    usual, share = Counter(r.transport for r in used.values()).most_common(1)[0]
+    for group, row in sorted(used.items()):
+        if row.transport == usual or share * 2 <= len(used):
+            continue
+        yield finding(
+            check=CHECK,
+            rule="transport_as_peers",
+            unit=group,
+            unit_kind=kind,
+            metric=f"{row.collective}.{kind}.transport",
+            severity=Severity.WARNING,
+            summary=f"{group} connects its ranks by {row.transport}, {share} of its {len(used) - 1} peers by {usual}.",
+            expected=usual,
+            actual=row.transport,
+            action="Look at NVLink, peer access, ACS and IOMMU of the node, and at the RDMA devices the job sees.",
+            source="NCCL_DEBUG=INFO log",
+            command="job",
+            evidence_unit=row.launch,
+        )
 
 
 def _slow(slow: Slow, own: Sequence[Collective], peers: int, kind: str) -> Finding:
