@@ -148,12 +148,16 @@ def _result(options: Options, results: list[WorkerResult], start: float) -> dict
 
 
 def _window(options: Options, results: list[WorkerResult], start: float) -> tuple[float, float]:
-    """Return the measured window: it ends when the first thread had nothing left to do, so all were at work in it."""
-    begin = start + (options.warmup_s if not options.requests and options.load != "delete" else 0.0)
-    end = begin + options.duration_s if not options.requests else float("inf")
+    """Return the measured window.
+
+    It ends with the time, or when the first thread found nothing left to delete, so that all were at work in it. A
+    count of requests is measured to its last one.
+    """
     drained = [t.drained_at for r in results for t in r.threads if t.drained_at is not None]
-    end = min([end, *drained])
-    return begin, max(end, begin + 1e-6)
+    if options.requests:
+        return start, max([start + 1e-6, *drained])
+    begin = start + (options.warmup_s if options.load != "delete" else 0.0)
+    return begin, max(begin + 1e-6, min([begin + options.duration_s, *drained]))
 
 
 def _operation(

@@ -160,7 +160,8 @@ class _Loop:
             self._timed(op, make[op], name)
             if self.left is not None:
                 self.left -= 1
-        self.result.drained_at = time.monotonic() if self.left == 0 else None
+        if self.left == 0:
+            self.result.drained_at = time.monotonic()
 
     def _timed(self, op: str, make: Callable[[str], Done], name: str) -> None:
         samples = self.result.samples.setdefault(op, Samples())
