@@ -163,6 +163,10 @@ CASES = (
             ),
         ),
     ),
+    # What only a benchmark shows: every audit must stay silent.
+    Case("slow-rail", "gpu-007/mlx5_3", "18", NODES, ()),
+    Case("slow-node", "gpu-004", None, NODES, ()),
+    Case("bad-leaf", "leaf-2", None, SWITCHES, ()),
     Case(
         "node-unreachable",
         "gpu-010",

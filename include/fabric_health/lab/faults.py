@@ -36,6 +36,9 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("miscabled", "port", "the cable is swapped with another port's", None, "the other port, e.g. swp3"),
         FaultKind("acl-line", "switch", "an ACL line that golden does not have"),
         FaultKind("port-errors", "port", "the port counts receive errors", "0.001", "errors per packet"),
+        FaultKind("slow-rail", "nic", "the NIC carries less than its rate; no audit sees why", "20", "loss in percent"),
+        FaultKind("slow-node", "node", "the node is slow on all rails; no audit sees why", "15", "loss in percent"),
+        FaultKind("bad-leaf", "switch", "all traffic through the switch is slow", "15", "loss in percent"),
         FaultKind("node-unreachable", "node", "the node refuses connections"),
         FaultKind("node-hanging", "node", "the node accepts the connection and never answers"),
     )

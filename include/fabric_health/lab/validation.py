@@ -123,4 +123,7 @@ _VALUES: dict[str, Callable[[str], bool]] = {
     "switch-mtu": _integer(576, 65535),
     "port-speed": _number(0, 3200),
     "port-errors": _number(0, 1),
+    "slow-rail": _number(0, 99),
+    "slow-node": _number(0, 99),
+    "bad-leaf": _number(0, 99),
 }
