@@ -70,7 +70,7 @@ def launch_of(fleet: Site) -> Callable[..., Launch]:
         members = fleet.nodes[:nodes]
         nccl = NcclSettings(**{**SIZES, **settings})
         name = f"nccl-{collective.replace('_', '-')}-{grouping}-{number}"
-        spec = fleet_spec(nccl, name, collective, grouping, members, lab=False)
+        spec = fleet_spec(nccl, name, collective, grouping, members)
         return Launch(name, spec, tuple(n.name for n in members))
 
     return make

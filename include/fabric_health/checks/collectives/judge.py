@@ -6,7 +6,7 @@ A breach that several launches of an engine share is one finding: it names them 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -116,18 +116,21 @@ _RULES: dict[str, _Rule] = {
 def judge(rows: RowSet, context: Context) -> list[Finding]:
     """Return the findings of a run, what makes numbers unusable first."""
     rules = settings(context.site)
-    broken = _problems(rows, context)
+    causes: dict[str, str] = {}
     return [
-        *broken,
-        *_complete(rows, context, broken),
+        *_problems(rows, context, causes),
+        *_complete(rows, context, causes),
         *_floors(rows, rules),
         *_peers(rows, rules),
         *_spread(rows, rules),
     ]
 
 
-def _problems(rows: RowSet, context: Context) -> list[Finding]:
-    """One finding per engine and rule. A launch that did not run at all has its finding already."""
+def _problems(rows: RowSet, context: Context, causes: dict[str, str]) -> list[Finding]:
+    """One finding per engine and rule. A launch that did not run at all has its finding already.
+
+    ``causes`` gets, per launch, the finding that says why its numbers are not used.
+    """
     engines = {r.launch: r.engine for r in rows.of(CollectiveLaunch)}
     grouped: dict[tuple[str, str], list[LaunchProblem]] = defaultdict(list)
     for p in sorted(rows.of(LaunchProblem), key=lambda p: (p.launch, p.rule)):
@@ -140,27 +143,29 @@ def _problems(rows: RowSet, context: Context) -> list[Finding]:
         if told is None:
             told = _Rule(f"broke {rule}", Severity.CRITICAL, _NOT, "See the evidence.")
         more = f" (the same in {_listed([p.launch for p in found[1:]])})" if len(found) > 1 else ""
-        out.append(
-            finding(
-                check=CHECK,
-                rule=rule,
-                unit=engine,
-                unit_kind="benchmark",
-                metric=rule,
-                severity=told.severity,
-                kind=told.kind,
-                summary=f"{first.launch} {told.what}: {first.detail}{more}.",
-                expected=first.expected,
-                actual=first.actual,
-                action=told.action,
-                command="job",
-                evidence_unit=first.launch,
-            )
+        told_finding = finding(
+            check=CHECK,
+            rule=rule,
+            unit=engine,
+            unit_kind="benchmark",
+            metric=rule,
+            severity=told.severity,
+            kind=told.kind,
+            summary=f"{first.launch} {told.what}: {first.detail}{more}.",
+            expected=first.expected,
+            actual=first.actual,
+            action=told.action,
+            command="job",
+            evidence_unit=first.launch,
         )
+        out.append(told_finding)
+        for p in found:
+            if p.refuses:
+                causes.setdefault(p.launch, told_finding.finding)
     return out
 
 
-def _complete(rows: RowSet, context: Context, broken: Sequence[Finding]) -> Iterator[Finding]:
+def _complete(rows: RowSet, context: Context, causes: Mapping[str, str]) -> Iterator[Finding]:
     """Every benchmark must have all its launches, or its spread is not known."""
     planned: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for unit in context.scope:
@@ -185,7 +190,6 @@ def _complete(rows: RowSet, context: Context, broken: Sequence[Finding]) -> Iter
             actual="none",
             action="See which nodes were left out and why.",
         )
-    causes = {f.evidence_unit: f.finding for f in broken if f.severity != Severity.INFO}
     for (engine, workload, grouping), names in sorted(planned.items()):
         lost = [n for n in names if n not in usable]
         if not lost:

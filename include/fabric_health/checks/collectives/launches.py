@@ -30,7 +30,7 @@ def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...
         if engine == "gloo":
             plan += gloo_launches(chosen)
         else:
-            plan += _fleet_launches(chosen, nodes, lab=engine == "lab_fleet")
+            plan += _fleet_launches(chosen, nodes, lab=run if engine == "lab_fleet" else None)
     random.Random(f"collectives {run}").shuffle(plan)  # noqa: S311  an order, not a secret
     return tuple(plan)
 
@@ -72,12 +72,12 @@ def gloo_spec(gloo: GlooSettings, name: str, members: Sequence[int] = ()) -> Job
     )
 
 
-def _fleet_launches(chosen: Settings, nodes: Sequence[Node], *, lab: bool) -> Iterator[Launch]:
+def _fleet_launches(chosen: Settings, nodes: Sequence[Node], *, lab: str | None) -> Iterator[Launch]:
     by_sku: dict[str, list[Node]] = {}
     for node in nodes:
         if node.sku.gpus > 0:
             by_sku.setdefault(node.sku_name, []).append(node)
-    engine = "lab" if lab else "nccl"
+    engine = "nccl" if lab is None else "lab"
     for number, (_, members) in enumerate(sorted(by_sku.items()), 1):
         prefix = engine if len(by_sku) == 1 else f"{engine}-sku{number}"
         for grouping, collective in _benchmarks(chosen.nccl, len(members)):
@@ -95,11 +95,12 @@ def _benchmarks(nccl: NcclSettings, nodes: int) -> Iterator[tuple[str, str]]:
 
 
 def fleet_spec(
-    nccl: NcclSettings, name: str, collective: str, grouping: str, nodes: Sequence[Node], *, lab: bool
+    nccl: NcclSettings, name: str, collective: str, grouping: str, nodes: Sequence[Node], *, lab: str | None = None
 ) -> JobSpec:
     """Return the job of one nccl-tests program (or the lab's stand-in for it) on ``nodes`` of one SKU.
 
     ``grouping`` ``node`` and ``rail`` run a communicator per node, or per GPU index across nodes, at the same time.
+    ``lab`` names the run whose noise the lab's fleet model draws; None is the real tool.
     """
     gpus = nodes[0].sku.gpus
     ranks = gpus * len(nodes)
@@ -112,8 +113,8 @@ def fleet_spec(
     ]  # fmt: skip
     if nccl.per_iteration:
         options += ["-I", "1", "-J", "{artefacts}/" + JSON_FILE]
-    if lab:
-        start = ["{python}", "-m", LAB_PROGRAM, collective, "--hosts", "{hosts}"]
+    if lab is not None:
+        start = ["{python}", "-m", LAB_PROGRAM, collective, "--hosts", "{hosts}", "--run", lab, "--launch", name]
     else:
         start = [w.replace("{ranks_per_node}", str(gpus)) for w in nccl.mpirun]
         start += ["-np", str(ranks), "--host", "{hosts}"]
@@ -121,12 +122,12 @@ def fleet_spec(
         start.append(f"{nccl.binaries}/{collective}_perf")
     return JobSpec(
         name=name,
-        tool="self" if lab else "nccl-tests",
+        tool="nccl-tests" if lab is None else "self",
         argv=(*start, *options),
         env=env,
         nodes=tuple(n.name for n in nodes),
         ranks_per_node=gpus,
-        resources=Resources() if lab else _resources(nccl, nodes[0], gpus),
+        resources=_resources(nccl, nodes[0], gpus) if lab is None else Resources(),
         time_limit_s=nccl.time_limit_s,
         artefacts=(JSON_FILE,) if nccl.per_iteration else (),
         artefact_max_bytes=64 * _MIB,

@@ -32,6 +32,9 @@ REFUSES = frozenset(
 """Rules whose breach leaves no number that can be used; the others leave numbers that mean what they say."""
 
 
+_OWN_CAUSES = ("tool_reports_no_error", "output_readable", "ranks_once", "library_warns_not")
+
+
 @dataclass(frozen=True)
 class Problem:
     """A broken rule, with what was expected and what came."""
@@ -80,7 +83,12 @@ def problems(want: Asked, seen: Seen, job: CommandResult, transport: str) -> lis
     ]
     if seen.warnings:
         found.append(Problem("library_warns_not", f"NCCL warned: {seen.warnings[0]}", "no warning", seen.warnings[0]))
-    return list({p.rule: p for p in reversed(found)}.values())[::-1]
+    once = list({p.rule: p for p in reversed(found)}.values())[::-1]
+    if reading.lines:
+        return once
+    # Without a result all else follows from that: what ended the launch, or what it said, is the cause to tell.
+    cause = next((r for r in ("launch_completes", "output_complete") if any(p.rule == r for p in once)), None)
+    return [p for p in once if p.rule in (cause, *_OWN_CAUSES)]
 
 
 def _ended(want: Asked, reading: Reading, job: CommandResult) -> Iterator[Problem]:
