@@ -27,8 +27,10 @@ from fabric_health.isolation.state import State, Test
 NODES_OF_A_DOMAIN = 4
 CROSSING_SPLITS = 5
 PAIR_LIMIT = 8
-# Odds below which a suspicion is measured again in halves before it is worth pairs.
-WEAK_ODDS = 0.3
+# Odds below which a suspicion of many nodes is halved rather than cut in parts, and one of few halved before pairs.
+WEAK_ODDS_OF_MANY, WEAK_ODDS = 1.0, 0.3
+# Pairs are made of the most suspect nodes that hold this share of the suspicion.
+PAIRED_SHARE = 0.9
 # The same between domains, where the next step costs more and one more launch of other nodes tells as much.
 WEAK_ODDS_BETWEEN = 3.0
 # A node is a known-good partner when its odds of being slow are below this and it was in a test that passed.
@@ -181,12 +183,11 @@ def _next(round_: _Round, suspicion: Suspicion) -> None:
     stage = stage_of(round_.state, suspicion)
     if stage is Stage.SETTLED:
         return
-    nodes = [p for k, p in places if k is Kind.NODE]
+    nodes = {p: share for (k, p), share in places.items() if k is Kind.NODE}
     between = sum(s for (k, _), s in places.items() if k not in (Kind.NODE, Kind.LEAF))
     if stage is Stage.SPLIT and between < 0.5:
         if nodes:
-            order = {n: i for i, n in enumerate(round_.fleet.nodes)}
-            _split_nodes(round_, sorted(nodes, key=order.__getitem__), suspicion.odds < WEAK_ODDS)
+            _split_nodes(round_, nodes, suspicion.odds)
         else:
             _confirm_leaf(round_, place)
     elif stage is Stage.SPLIT:
@@ -201,20 +202,25 @@ def _next(round_: _Round, suspicion: Suspicion) -> None:
         _rails_between(round_, kind, place, suspicion)
 
 
-def _split_nodes(round_: _Round, nodes: list[str], weak: bool) -> None:
+def _split_nodes(round_: _Round, shares: dict[str, float], odds: float) -> None:
     """Halves for a weak suspicion, parts for a strong one, pairs with different known-good partners for few nodes."""
-    if weak and len(nodes) >= 4:
+    order = {n: i for i, n in enumerate(round_.fleet.nodes)}
+    nodes = sorted(shares, key=order.__getitem__)
+    if odds < (WEAK_ODDS if len(nodes) <= PAIR_LIMIT else WEAK_ODDS_OF_MANY) and len(nodes) >= 4:
         parts = _cut(nodes, 2)
     elif len(nodes) > PAIR_LIMIT:
         parts = _cut(nodes, math.ceil(math.sqrt(len(nodes))))
     else:
-        parts = [[n] for n in nodes]
+        ranked = sorted(nodes, key=lambda n: -shares[n])
+        held = list(itertools.accumulate(shares[n] for n in ranked))
+        enough = next(i for i, h in enumerate(held) if h >= PAIRED_SHARE * held[-1])
+        parts = [[n] for n in ranked[: enough + 1]]
     for part in parts:
         if len(part) > 1:
             round_.add(part, None, f"part of a slow group of {len(nodes)}")
         elif (partner := round_.partner(part[0])) is not None:
             round_.add((part[0], partner), None, f"{part[0]} with a known-good partner")
-    if len(parts) == len(nodes) and not round_.tests and len(nodes) > 2:
+    if all(len(part) == 1 for part in parts) and not round_.tests and len(nodes) > 2:
         for part in _cut(nodes, len(nodes) // 2):
             round_.add(part, None, "no known-good partner left: suspects among themselves")
 
