@@ -77,7 +77,7 @@ def open_run(
     started_at = started_at.astimezone(UTC).replace(microsecond=0)
     entries = [registry.entry(c) for c in checks]
     units = site.select(scope)
-    kinds = {e.unit_kind for e in entries}
+    kinds = {"node" if e.is_benchmark else e.unit_kind for e in entries}
     if not any(u.kind in kinds for u in units):
         raise UsageError(f"scope {scope!r} has no {' or '.join(sorted(kinds))} for {', '.join(checks)} to look at")
     key = RunKey(site.name, run_name(dag, scheduler_run_id, started_at), started_at, site.origin)

@@ -219,14 +219,23 @@ def trend_quality(site: str) -> dict[str, Any]:
 
 
 def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None) -> None:
-    """Wire the whole chain of a run into the DAG that is being defined."""
+    """Wire the whole chain of a run into the DAG that is being defined: audits, benchmarks, and what concludes it."""
     run = open_run([e.name for e in entries], fixed_site.name if fixed_site else None)
-    groups = [check_group(e, run) for e in entries]
+    previous: Any = run
+    audits = [check_group(e, run) for e in entries if not e.is_benchmark]
+    if audits:
+        run >> audits
+        previous = audits
+    for e in entries:
+        if e.is_benchmark:
+            group = check_group(e, run)
+            previous >> group
+            previous = group
     explained = explain(run)
     checked = quality(run)
     answer = conclude(run)
     page = publish(run)
-    run >> groups >> explained >> checked >> answer >> page
+    previous >> explained >> checked >> answer >> page
     page >> gate(explained, checked, answer)
 
 

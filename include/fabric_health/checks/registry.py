@@ -14,14 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a scheduler needs to know of a check without importing it. ``budget_minutes`` bounds its collection."""
+    """What a scheduler needs to know of a check without importing it. ``budget_minutes`` bounds its collection.
+
+    Benchmarks run after the audits, one after the other, on the nodes that the audits found fit.
+    """
 
     name: str
     dag_id: str
     title: str
-    unit_kind: Literal["node", "switch"]
+    unit_kind: Literal["node", "switch", "launch"]
     pool: str
     budget_minutes: int
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Tell whether the check measures by jobs, rather than asks units."""
+        return self.unit_kind == "launch"
 
 
 ENTRIES: tuple[Entry, ...] = (
