@@ -64,7 +64,7 @@ def gloo_spec(gloo: GlooSettings, name: str, members: Sequence[int] = ()) -> Job
         name=name,
         tool="collectives",
         argv=("{python}", "{tool}/" + gloo.program, *options),
-        env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        env=dict(gloo.env),
         ranks_per_node=gloo.ranks,
         resources=Resources(cpu=float(gloo.ranks), memory_mib=1024 + 512 * gloo.ranks),
         # The sweep ends itself at its own limit and says where it was; the backend's limit is for one that cannot.

@@ -57,6 +57,9 @@ class GlooSettings(_Sweep):
     program: str = Field(
         "gloo_sweep.py", pattern=r"^[\w./-]{1,200}$", description="program in the tool's folder; lab faults wrap it"
     )
+    env: dict[str, str] = Field(
+        default_factory=lambda: {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, description="its environment"
+    )
 
 
 class NcclSettings(_Sweep):
@@ -133,7 +136,7 @@ def settings(site: Site) -> Settings:
     except ValidationError as error:
         lines = [
             f"{site.path}: checks.collectives.{'.'.join(str(p) for p in e['loc'])}: "
-            + ("unknown key; see docs/collectives.md" if e["type"] == "extra_forbidden" else e["msg"])
+            + ("unknown key; see docs/checks/collectives.md" if e["type"] == "extra_forbidden" else e["msg"])
             for e in error.errors(include_url=False)
         ]
         raise SiteError("\n".join(lines)) from None
