@@ -144,6 +144,9 @@ class LocalBackend:
         base = {k: os.environ[k] for k in _INHERITED if k in os.environ}
         path = os.environ.get("PATH", _OWN_PATH)
         base.update(PATH=f"{python.parent}{os.pathsep}{path}", LANG="C.UTF-8", LC_ALL="C.UTF-8", PYTHONUNBUFFERED="1")
+        if spec.tool in environments.HERE:
+            # Our own programs look for what we keep locally, as the lab's state, where their starter does.
+            base["FABRIC_HEALTH_HOME"] = str(self.home)
         base.update(filled_env(spec.env, self._places(spec, python, folder)))
         base.update({k: value_of(r, self.connections) for k, r in spec.secrets.items()})
         return base
