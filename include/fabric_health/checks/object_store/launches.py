@@ -110,7 +110,7 @@ def _warp_spec(wanted: Settings, name: str, asked: Asked) -> JobSpec:
         f"--benchdata={{artefacts}}/{WARP_FILE.removesuffix('.json.zst')}",
     ]  # fmt: skip
     argv += [f"--obj.size={size_text(asked.object_bytes)}"]
-    argv += [f"--objects={wanted.objects}"] if asked.load != "put" else []
+    argv += _objects(wanted, asked)
     argv += [f"--region={wanted.region}"] if wanted.region else []
     argv += [f"--warp-client={','.join(wanted.clients)}"] if wanted.clients else []
     return JobSpec(
@@ -122,6 +122,15 @@ def _warp_spec(wanted: Settings, name: str, asked: Asked) -> JobSpec:
         time_limit_s=wanted.duration_s + OVERHEAD_S,
         artefacts=(WARP_FILE,),
     )
+
+
+def _objects(wanted: Settings, asked: Asked) -> list[str]:
+    if asked.load == "put":
+        return []
+    # One object a request, as all other loads have it; warp wants four requests for each of its threads at least.
+    if asked.load == "delete":
+        return ["--batch=1", f"--objects={max(wanted.objects, 4 * asked.concurrency)}"]
+    return [f"--objects={wanted.objects}"]
 
 
 def _cluster_spec(wanted: Settings) -> JobSpec:
