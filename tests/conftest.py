@@ -28,6 +28,11 @@ settings.register_profile("explore", _SETTINGS, derandomize=False, max_examples=
 settings.load_profile("ci")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update``: write golden files anew instead of holding what is read against them."""
+    parser.addoption("--update", action="store_true", default=False, help="write golden files anew")
+
+
 @pytest.fixture(scope="session")
 def s3_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home directory whose embedded object store runs; stopped at the end of the session."""

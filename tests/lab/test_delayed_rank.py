@@ -1,4 +1,4 @@
-"""The lab's slow rank: the named one is late in every collective, nobody else is, and the sweep itself is not changed."""
+"""The lab's slow rank: the named one is late in every collective, nobody else is, and the sweep is not changed."""
 
 from __future__ import annotations
 
