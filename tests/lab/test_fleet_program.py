@@ -24,7 +24,7 @@ from fabric_health.checks.collectives.settings import NcclSettings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
 from fabric_health.jobs.local import LocalBackend
 from fabric_health.jobs.spec import JobSpec, JobStatus
-from fabric_health.lab.fleet import all_reduce_perf, document, options, text
+from fabric_health.lab.fleet import all_reduce_perf, document, options, plot, session, text
 from fabric_health.lab.fleet.laws import COLLECTIVES
 from fabric_health.lab.place import Place, ServerRecord
 from fabric_health.lab.state import LabState, save
@@ -185,6 +185,24 @@ def test_a_slow_rail_shows_in_its_rail_and_in_all_together_only(home: Path) -> N
         assert after[s] == pytest.approx(0.7 * before[s], rel=0.05)
 
 
+def test_one_gpu_of_each_host_measures_its_rail_alone(home: Path) -> None:
+    pair = "gpu-[002-003]"
+    plant(home, ("slow-rail", "gpu-002/mlx5_3", "30"), ("nic-down", "gpu-002/mlx5_6", None))
+    rail = {d: fixed(home, "all_reduce", *SMALL, hosts=pair, NCCL_TESTS_DEVICE=str(d)) for d in (1, 3, 6)}
+    found = {d: read_text(said.out.splitlines()) for d, said in rail.items()}
+    assert [(x.host, x.device) for x in found[3].devices] == [("gpu-002", 3), ("gpu-003", 3)]
+    assert found[3].lines[-1].busbw_gbps == pytest.approx(0.7 * found[1].lines[-1].busbw_gbps, rel=0.06)
+    assert rail[6].code == 3
+    assert "mlx5_6 is down" in rail[6].out
+    assert fixed(home, "all_reduce", *SMALL, hosts=pair, NCCL_TESTS_DEVICE="8").code == 1
+
+
+def test_more_times_than_memory_takes_are_refused(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    assert options.parse(["all_reduce", "-n", "99999999"]).iterations == options.MAX_ITERATIONS
+    monkeypatch.setattr(session, "_MAX_TIMES", 100)
+    assert "at most 100 times a size" in fixed(home, "all_reduce", "-n", "5").err
+
+
 def test_the_same_launch_is_the_same_and_unnamed_launches_differ(home: Path) -> None:
     assert fixed(home, "all_reduce", *SMALL).out == fixed(home, "all_reduce", *SMALL).out
     first, other = (play(home, "all_reduce", "--hosts", HOSTS, *SMALL).out for _ in "12")
@@ -319,3 +337,12 @@ def test_main_is_a_program(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(sys, "argv", ["x", "all_reduce", "--hosts", "gpu-001", *SMALL])
     assert all_reduce_perf.main() == 0
     assert "# Collective test concluded: all_reduce_perf" in capsys.readouterr().out
+
+
+def test_the_picture_in_the_docs_is_of_this_model() -> None:
+    drawn = plot.chart(load_site(SITE))
+    curves = {row["fleet"] for row in drawn["hconcat"][0]["data"]["values"]}
+    image = (SITE.parents[2] / "docs" / "images" / "fleet-model.svg").read_text(encoding="utf-8")
+    assert len(curves) == 5
+    assert {name for name in curves if f">{name}<" not in image} == set()
+    assert image.rstrip().endswith("</svg>")

@@ -40,9 +40,8 @@ def run(argv: Sequence[str], environment: Mapping[str, str], out: Out, err: Out)
         hosts = _hosts(options, environment)
         fleet = Fleet.of_site(site, state, hosts)
         _start(fleet, hosts)
-        session = Session.plan(
-            options, fleet, hosts, environment.get("NCCL_TESTS_SPLIT", ""), environment.get("NCCL_ALGO", "")
-        )
+        asked = [environment.get(name, "") for name in ("NCCL_TESTS_SPLIT", "NCCL_ALGO", "NCCL_TESTS_DEVICE")]
+        session = Session.plan(options, fleet, hosts, *asked)
         return _measure(session, argv, environment, began, out)
     except ExitError as end:
         out(end.stdout)

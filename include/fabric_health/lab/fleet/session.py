@@ -15,6 +15,7 @@ from fabric_health.lab.fleet.options import DTYPE_BYTES, ExitError, Options
 Floats = npt.NDArray[np.float64]
 _SHARED = ("all_gather", "reduce_scatter", "alltoall")
 _PIECE_BYTES = 16
+_MAX_TIMES = 20_000_000
 _JITTER = 0.0005  # ours: how much earlier than the slowest process the others see the end of an iteration
 
 
@@ -68,20 +69,38 @@ class Session:
     ring_only: bool
 
     @classmethod
-    def plan(cls, options: Options, fleet: Fleet, hosts: Sequence[str], split: str, algorithm: str) -> Session:
-        """Return the launch on ``hosts`` with all their GPUs. Raises ExitError for what the model cannot play."""
+    def plan(
+        cls, options: Options, fleet: Fleet, hosts: Sequence[str], split: str, algorithm: str, device: str = ""
+    ) -> Session:
+        """Return the launch on ``hosts``: all their GPUs, or one process a host from GPU ``device`` on.
+
+        The texts are ``NCCL_TESTS_SPLIT``, ``NCCL_ALGO`` and ``NCCL_TESTS_DEVICE``. Raises ExitError for what the model
+        cannot play.
+        """
         gpus, each = fleet.fabric.gpus, options.gpus_per_process
-        if gpus % each:
-            found = f"Invalid number of GPUs: {gpus + each - gpus % each} requested but only {gpus} were found.\n"
+        first = int(device) if device.isdecimal() and len(device) < 6 else 0
+        wanted = first + each if device else -(-gpus // each) * each
+        if wanted > gpus:
+            found = f"Invalid number of GPUs: {wanted} requested but only {gpus} were found.\n"
             raise ExitError(1, stderr=found + "Please check the number of processes and GPUs per process.\n")
-        per_node = gpus // each
+        per_node = 1 if device else gpus // each
+        if len(hosts) * per_node * options.iterations > _MAX_TIMES:
+            raise ExitError(2, stderr=f"the lab keeps at most {_MAX_TIMES} times a size: fewer iterations or hosts\n")
         ranks = []
-        for rank in range(len(hosts) * gpus):
-            process, host = rank // each, hosts[rank // gpus]
+        for rank in range(len(hosts) * per_node * each):
+            process, host = rank // each, hosts[rank // (per_node * each)]
             pid = 4000 + 17 * (process % per_node) + sum(host.encode()) % 400
-            device = rank % gpus
+            device_number = first + rank % (per_node * each)
             ranks.append(
-                Rank(rank, process, colour(split, process), pid, host, device, _pci(fleet.fabric.gpu_pci, device))
+                Rank(
+                    rank,
+                    process,
+                    colour(split, process),
+                    pid,
+                    host,
+                    device_number,
+                    _pci(fleet.fabric.gpu_pci, device_number),
+                )
             )
         return cls(options, fleet, tuple(ranks), _groups(ranks, fleet, hosts, split), algorithm.upper() == "RING")
 

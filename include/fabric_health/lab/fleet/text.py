@@ -89,7 +89,7 @@ def log_of_start(session: Session) -> Iterator[str]:
     yield f"{_head(session.ranks[0])} NCCL INFO NCCL version {NCCL_VERSION}+{CUDA}"
     fabric, costs = session.fleet.fabric, session.fleet.costs
     layer = "RoCE" if fabric.ethernet else "IB"
-    for first in (r for r in session.ranks if r.device == 0):
+    for first in {r.host: r for r in reversed(session.ranks)}.values():
         up = [n for n, d in zip(fabric.nics, costs.down[fabric.index[first.host]], strict=True) if not d]
         using = " ".join(f"[{i}]{n}:1/{layer}" for i, n in enumerate(up))
         yield f"{_head(first)} NCCL INFO NET/IB : Using {using} [RO]; OOB eth0:{_address(session, first)}<0>"
