@@ -164,7 +164,7 @@ def _row(
         asked_concurrency=asked.concurrency,
         engine=wanted.engine,
         hosts=hosts,
-        comparability=_comparability(found.op, reading, asked, wanted, hosts),
+        comparability=_comparability(found, reading, asked, wanted, hosts),
         problem=problem,
         tool_version=reading.tool_version,
         server=reading.server,
@@ -196,9 +196,9 @@ def _row(
     )
 
 
-def _comparability(op: str, reading: Reading, asked: Asked, wanted: Settings, hosts: str) -> str:
+def _comparability(found: Operation, reading: Reading, asked: Asked, wanted: Settings, hosts: str) -> str:
     parts = {
-        "op": op,
+        "op": found.op,
         "load": asked.load,
         "object_bytes": asked.object_bytes,
         "concurrency": asked.concurrency,
@@ -209,5 +209,6 @@ def _comparability(op: str, reading: Reading, asked: Asked, wanted: Settings, ho
         "tool_version": reading.tool_version or "?",
         "server": reading.server or "?",
         "tls": "yes" if wanted.tls else "no",
+        "percentiles": found.percentiles or "none",
     }
     return ";".join(f"{k}={v}" for k, v in parts.items())

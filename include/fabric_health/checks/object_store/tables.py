@@ -35,7 +35,9 @@ class ObjectStoreResult(Row):
     concurrency: int | None = optional("concurrent requests as measured", minimum=0)
     duration_s: float | None = optional("length of the measured window", unit="s", minimum=0)
     requests: int | None = optional("requests, failed ones included", unit="requests", minimum=0)
-    errors: int | None = optional("failed requests; the tools end with exit code 0 all the same", minimum=0)
+    errors: int | None = optional(
+        "failed requests; the tools end with exit code 0 all the same", unit="requests", minimum=0
+    )
     first_error: str | None = optional("first error message, untrusted text")
     mib_per_s: float | None = optional(
         "payload throughput, 2^20 bytes; null for operations without payload", unit="MiB/s", minimum=0
@@ -76,7 +78,7 @@ class ObjectStoreHost(Row):
     mib_per_s: float | None = optional("payload throughput, 2^20 bytes", unit="MiB/s", minimum=0)
     objects_per_s: float | None = optional("objects per second", unit="1/s", minimum=0)
     requests: int | None = optional("requests", unit="requests", minimum=0)
-    errors: int | None = optional("failed requests", minimum=0)
+    errors: int | None = optional("failed requests", unit="requests", minimum=0)
 
 
 @dataclass(frozen=True)
