@@ -210,7 +210,7 @@ def test_no_secret_is_in_progress_or_logs(lab_home, spiked_run, told) -> None:
     assert "driver_firmware: 2 ok" in lines
     saved = json.loads((lab_home.home / "connections.json").read_text())
     of_the_store = [e["password"] for e in saved.values() if e["password"]]
-    assert len(of_the_store) == 2
+    assert len(of_the_store) >= 2
     for secret in (CANARY, *key.split("\n")[1:4], *of_the_store):
         assert secret not in lines
 
