@@ -89,6 +89,9 @@ def test_uneven_hosts_are_named() -> None:
 def test_segments_tell_an_unstable_store() -> None:
     assert Run(make_site(**WARP), warp_json(slowest=0.72)).rules() == []
     assert Run(make_site(**WARP), warp_json(slowest=0.65)).rules() == ["segments_stable"]
+    short = {**WARP, "duration_s": 9}
+    assert Run(make_site(**short), warp_json(slowest=0.1, seconds=9.0, segments=9)).rules() == []
+    assert Run(make_site(**short), warp_json(slowest=0.1, seconds=10.0, segments=10)).rules() == ["segments_stable"]
     assert Run(make_site(**WARP), warp_json(median=1.08, fastest=1.2)).rules() == []
     assert Run(make_site(**WARP), warp_json(median=1.15, fastest=1.2)).rules() == ["segments_typical"]
 

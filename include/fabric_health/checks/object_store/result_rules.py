@@ -17,6 +17,8 @@ from fabric_health.datasets.tables import Finding, Severity
 Kind = tuple[str, str, int]
 # What a network of the given rate can carry beyond its rate by rounding and clock: nothing worth more.
 LINE_RATE_SLACK = 1.02
+# Of a handful of seconds one is always slow: fewer say nothing about stability.
+MIN_SEGMENTS = 10
 
 
 def _label(kind: Kind) -> str:
@@ -110,6 +112,7 @@ def _errors(kind: Kind, rows: Sequence[ObjectStoreResult], wanted: Settings) -> 
 
 def _stability(kind: Kind, rows: Sequence[ObjectStoreResult], wanted: Settings) -> Iterator[Finding]:
     """Judge segments over all launches: one bad second of one launch is noise, the median launch's is not."""
+    rows = [r for r in rows if (r.segments or 0) >= MIN_SEGMENTS]
     dips = [r.segment_slowest / r.segment_median for r in rows if r.segment_median and r.segment_slowest is not None]
     if dips and median(dips) < wanted.slowest_segment_min:
         yield deviation(
