@@ -112,8 +112,7 @@ def log_of_size(session: Session, size_bytes: int) -> Iterator[str]:
     choice = algorithm(session)
     if choice is not None:
         name = "".join(word.capitalize() for word in session.options.collective.split("_"))
-        for group in session.groups:
-            first = next(r for r in session.ranks if r.group == group)
+        for first in {r.group: r for r in reversed(session.ranks)}.values():
             said = f"{name}: {size_bytes} Bytes -> Algo {choice} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
             yield f"{_head(first)} NCCL INFO {said}"
 
