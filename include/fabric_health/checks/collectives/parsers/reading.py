@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 MAX_LINES = 200_000
-MAX_SAMPLES = 2_000_000
+MAX_SAMPLES = 5_000_000
 MAX_COUNT = 1 << 62
 
 
