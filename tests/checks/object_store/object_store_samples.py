@@ -156,7 +156,9 @@ def warp_document(
         "hosts": [f"http://{h}" for h in hosts],
         "clients": ["Qx7a"],
         "throughput": total,
-        "throughput_by_host": {f"http://{h}": throughput(mib * s, size) for h, s in zip(hosts, each, strict=True)},
+        "throughput_by_host": {
+            f"http://{h}": throughput(mib * s, size) | {"segmented": None} for h, s in zip(hosts, each, strict=True)
+        },
         "throughput_by_client": {},
         "requests_by_client": {
             "Qx7a": [

@@ -176,10 +176,10 @@ def test_earlier_text_layouts(text_of: Texts) -> None:
     older = read_warp_text(text_of("warp-2020.txt"))
     assert older is not None
     (put,) = older.operations
-    # Decimal megabytes, as that release printed them.
-    assert put.mib_per_s == pytest.approx(39.5e6 / MIB)
+    # "MB/s" of that time is MiB/s.
+    assert put.mib_per_s == 39.5
     assert put.duration_s == pytest.approx(62.244)
-    assert put.segments.slowest == pytest.approx(25.38e6 / MIB)
+    assert put.segments.slowest == 25.38
 
 
 def test_too_few_samples_is_no_number(text_of: Texts) -> None:
@@ -250,6 +250,10 @@ def test_segment_table(text_of: Texts) -> None:
     assert (get.mib_per_s, get.errors, get.duration_s) == (pytest.approx(1045.0), 1, 10.0)
     assert [h.mib_per_s for h in get.by_host] == pytest.approx([418.0, 627.0])
     assert (get.segments.fastest, get.segments.slowest) == (1090.0, 1000.0)
+    earliest = text_of("warp-segments.tsv").replace("\tobjs_per_sec\t", "\tx\t")
+    reading = read_warp_segments(earliest)
+    assert reading is not None
+    assert reading.operations[0].objects_per_s == pytest.approx(1045.0 / 4)
 
 
 def test_rows_hold_what_was_read_and_what_it_may_be_compared_with() -> None:

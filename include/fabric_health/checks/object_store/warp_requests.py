@@ -29,7 +29,7 @@ from fabric_health.checks.object_store.reading import (
 
 LAYOUT, SEGMENT_LAYOUT = "warp csv", "warp segments"
 _REQUEST_COLUMNS = frozenset({"idx", "thread", "op", "bytes", "error", "start", "end", "duration_ns"})
-_SEGMENT_COLUMNS = frozenset({"index", "op", "duration_s", "mb_per_sec", "objs_per_sec", "errors"})
+_SEGMENT_COLUMNS = frozenset({"index", "op", "duration_s", "mb_per_sec", "errors"})
 MAX_LINES = 5_000_000
 MAX_FIELD = 4096
 
@@ -213,7 +213,9 @@ def read_warp_segments(output: str) -> Reading | None:
     for cells in lines:
         row = dict(zip(header, cells, strict=False)) if len(cells) == len(header) else {}
         op = row.get("op", "")
-        values = [_real(row.get(k)) for k in ("duration_s", "mb_per_sec", "objs_per_sec")]
+        # Before there was a column for objects, requests that ended stood for those of one object each.
+        rate = "objs_per_sec" if "objs_per_sec" in row or row.get("objects_per_op") != "1" else "ops_ended_per_sec"
+        values = [_real(row.get(k)) for k in ("duration_s", "mb_per_sec", rate)]
         failed = _whole(row.get("errors"))
         if not op.isalpha() or len(op) > 20 or failed is None or None in values or not values[0]:
             bad += 1

@@ -34,6 +34,7 @@ _SKIPPED = re.compile(r"Skipping ([A-Za-z]{2,20})\b.{0,40}too few samples")
 _RATE = re.compile(r"(?:([\d.]{1,20} ?[KMGT]?i?B/s)(?:, )?)?(?:([\d.]{1,20}) obj/s)?(.{0,200})")
 _HOST = re.compile(r"\* (https?://[^\s]{1,200}?|[\w.\[\]-]{1,200}:\d{1,5}): Avg: (.{1,200})")
 _SPLIT = re.compile(r"split into (\d{1,9}) x (\S{1,20})")
+_DECIMAL_LABEL = re.compile(r"(?<=[\d ])([KMGT])B/s")
 _ERRORS = re.compile(r"(?:\* )?Errors: (\d{1,15})\b")
 _TIME = re.compile(r"(Avg|Best|Worst|Median|50%|90%|99%|90th|99th|Fastest|Slowest|Average): ?([\d.hmsµμun]{1,20})")
 
@@ -155,8 +156,11 @@ def _with(segments: Segments, key: str, value: float | None) -> Segments:
 
 
 def _rates(text: str) -> tuple[float | None, float | None]:
-    """Return MiB/s (None where no payload is printed) and objects/s."""
-    found = _RATE.match(text.strip())
+    """Return MiB/s (None where no payload is printed) and objects/s.
+
+    Releases of 2019 and 2020 wrote MB/s for 2^20 bytes: the label changed, the arithmetic never did.
+    """
+    found = _RATE.match(_DECIMAL_LABEL.sub(r"\1iB/s", text.strip()))
     if found is None:
         return None, None
     mib = rate_mib(found[1]) if found[1] else None
