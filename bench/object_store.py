@@ -227,9 +227,9 @@ def report(
             )  # fmt: skip
     console.print(table)
     console.print(
-        f"lowest ratio to s5cmd {worst:.2f} (floor {FLOOR}). `weed benchmark` has no floor: what s5cmd reaches of it is "
-        "what any S3 client can. Ours: memory is the sum over its processes, its CPU includes starting Python and, for "
-        "GET, writing a quarter of the objects first."
+        f"lowest ratio to s5cmd {worst:.2f} (floor {FLOOR}). `weed benchmark` has no floor: what s5cmd reaches of "
+        "it is what any S3 client can. Ours: memory is the sum over its processes, its CPU includes starting Python "
+        "and, for GET, writing a quarter of the objects first."
     )
     return 0 if worst >= FLOOR else 1
 
