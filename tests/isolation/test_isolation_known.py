@@ -127,6 +127,26 @@ def test_noise_that_hides_the_loss_is_undecided_not_healthy_by_default(fleet, fa
     assert "budget of 12 tests" in found.reason
 
 
+def test_a_whole_run_that_is_slow_blames_nobody(fleet, fabric):
+    everywhere = fabric(fleet, noise=0.01)
+    _, found = solve(fleet, lambda tests: [Measurement(m.test, m.relative * 0.75) for m in everywhere(tests)])
+    assert not found.blamed
+    assert not found.healthy
+    assert "slow by 25% alike" in found.reason
+    assert found.rounds == 1
+
+
+@pytest.mark.parametrize(
+    "slow", [Component(Kind.SPINE, "all domains"), Component(Kind.PATH, "r02 - r09"), None], ids=str
+)
+def test_domains_smaller_than_a_screening_group(fabric, slow):
+    """Racks of two nodes: every screening group crosses, and still a slow spine is not taken for a slow run."""
+    racks = Fleet.of({f"r{r:02d}": [f"n{r:02d}-{i}" for i in range(2)] for r in range(16)})
+    _, found = solve(racks, fabric(racks, {slow: 0.2} if slow else {}, noise=0.005))
+    assert blamed(found) == ({slow} if slow else set()), found.reason
+    assert found.healthy is (slow is None)
+
+
 def test_nothing_measured_is_not_healthy(fleet):
     found = verdict(State(fleet))
     assert not found.healthy

@@ -26,6 +26,8 @@ LOSS_SPREAD = 0.12
 OUTLIER_SCALE = 0.08
 # The whole run may be slower or faster than history by this much (one standard deviation). Ours.
 RUN_EFFECT = 0.02
+# A run effect beyond this is not one: it is something that all groups have in common, or wrong expectations.
+MAX_RUN_EFFECT = 3 * RUN_EFFECT
 # Weight of the noise known from history, in tests.
 NOISE_WEIGHT = 6.0
 NOISE_RANGE = (0.004, 0.10)
@@ -152,7 +154,8 @@ class _Inference:
             return
         y = self.y[quiet]
         k = math.pi / 2 * (self.noise / RUN_EFFECT) ** 2
-        self.run_effect = float(np.median(y)) * len(y) / (len(y) + k)
+        effect = float(np.median(y)) * len(y) / (len(y) + k)
+        self.run_effect = min(max(effect, -MAX_RUN_EFFECT), MAX_RUN_EFFECT)
         mad = 1.4826 * float(np.median(np.abs(y - self.run_effect)))
         pooled = (NOISE_WEIGHT * self.settings.noise**2 + len(y) * mad**2) / (NOISE_WEIGHT + len(y))
         self.noise = min(max(math.sqrt(pooled), NOISE_RANGE[0]), NOISE_RANGE[1])
@@ -289,3 +292,19 @@ class _Inference:
 def component_of(member: Member) -> Component:
     """Return the component of ``member``; its rail is set where the posterior names one."""
     return member.hypothesis.component
+
+
+def common_loss(state: State) -> float:
+    """Return the median loss (fraction) of the screen's groups inside one domain where it is more than a run effect.
+
+    Such a loss is no matter of one unit: wrong expectations, another transport or version, clocks. 0.0 if there is
+    none, or fewer than three such groups.
+    """
+    inside = [
+        r.measurement.relative
+        for results in state.rounds[:1]
+        for r in results
+        if r.measurement.relative is not None and not r.test.crosses
+    ]
+    median = float(np.median(inside)) if len(inside) >= 3 else 1.0
+    return 1 - median if median < math.exp(-MAX_RUN_EFFECT) else 0.0

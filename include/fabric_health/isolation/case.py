@@ -28,9 +28,9 @@ class Stage(Enum):
 def stage_of(state: State, suspicion: Suspicion) -> Stage:
     """Return what ``suspicion`` needs next.
 
-    A place is sure when it holds 95 % of the suspicion, the odds of a fault exceed 1 / ``false_blame``, and it was measured
-    with two different groups of others; a rail when it holds 98 % of its place (the partner's rails passed before,
-    so one slow launch of one rail beside the others' good ones may be enough).
+    A place is sure when it holds 95 % of the suspicion, the odds of a fault exceed 1 / ``false_blame``, and it was
+    measured with two different groups of others; a rail when it holds 98 % of its place (the partner's rails passed
+    before, so one slow launch of one rail beside the others' good ones may be enough).
     """
     (kind, place), share = max(suspicion.places().items(), key=lambda item: item[1])
     if share < ONE_PLACE:

@@ -18,8 +18,9 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fabric_health.isolation.belief import Belief, Suspicion, believe
-from fabric_health.isolation.case import Stage, stage_of
+from fabric_health.isolation.belief import Belief, Suspicion, believe, common_loss
+from fabric_health.isolation.case import ONE_PLACE, Stage, stage_of
+from fabric_health.isolation.cut import Cut
 from fabric_health.isolation.fleet import Fleet, Kind
 from fabric_health.isolation.state import State, Test
 
@@ -47,6 +48,8 @@ def plan(state: State) -> list[Test]:
         for group in screen_groups(state.fleet):
             round_.add(group, None, "screen")
         return round_.tests
+    if common_loss(state):
+        return []
     belief = believe(state)
     round_.learn(belief)
     for suspicion in belief.suspicions:
@@ -100,8 +103,10 @@ class _Round:
     taken: set[tuple[str, int]] = field(default_factory=set)
     belief: Belief | None = None
     suspects: set[str] = field(default_factory=set)
+    barred: set[str] = field(default_factory=set)  # suspects of their own, not for having been in a crossing group
     suspect_domains: set[str] = field(default_factory=set)
     good: list[str] = field(default_factory=list)
+    crossed: set[str] = field(default_factory=set)
     met: dict[str, set[str]] = field(default_factory=dict)
     between: bool = False  # groups of several domains are planned: they serve every suspicion
 
@@ -113,10 +118,13 @@ class _Round:
         """Note suspects, known-good nodes (the least suspect first) and who was measured with whom."""
         self.belief = belief
         for suspicion in belief.suspicions:
+            nodes = sum(m.share for m in suspicion.members if m.hypothesis.component.kind is Kind.NODE)
             for member in suspicion.members:
                 c = member.hypothesis.component
                 if c.kind is Kind.NODE:
                     self.suspects.add(c.place)
+                    if nodes > 0.5:
+                        self.barred.add(c.place)
                 else:
                     self.suspect_domains |= self.fleet.domains_behind(c.kind, c.place)
         tested: set[str] = set()
@@ -127,6 +135,7 @@ class _Round:
                 tested |= set(t.nodes)
             for n in t.nodes:
                 self.met.setdefault(n, set()).update(t.nodes)
+            self.crossed |= set(t.nodes) if t.crosses else set()
         order = {n: i for i, n in enumerate(self.fleet.nodes)}
         good = [
             n for n in self.fleet.nodes if n in tested and n not in self.suspects and belief.node_odds[n] < GOOD_ODDS
@@ -171,9 +180,8 @@ class _Round:
 
     def nodes_of(self, domain: str, count: int) -> list[str]:
         """Return up to ``count`` free nodes of ``domain`` that nothing speaks against, the least measured first."""
-        chosen = [n for n in self.fleet.domains[domain] if n not in self.suspects and self.free(n)]
-        crossed = {n for r in self.state.results if r.test.crosses for n in r.test.nodes}
-        return sorted(chosen, key=lambda n: n in crossed)[:count]
+        chosen = [n for n in self.fleet.domains[domain] if n not in self.barred and self.free(n)]
+        return sorted(chosen, key=lambda n: (n in self.suspects, n in self.crossed))[:count]
 
 
 def _next(round_: _Round, suspicion: Suspicion) -> None:
@@ -258,8 +266,11 @@ def _confirm_leaf(round_: _Round, domain: str) -> None:
 
 def _between_domains(round_: _Round) -> None:
     """Screen what lies between domains: every domain once in a crossing group, as far as clean nodes allow."""
+    if all(r.test.crosses for r in round_.state.results):
+        _inside_domains(round_)
     crossings: dict[str, int] = dict.fromkeys(round_.fleet.domains, 0)
-    for result in round_.state.results:
+    # The screen's groups of neighbouring small domains say little of the ways between all of them.
+    for result in (r for results in round_.state.rounds[1:] for r in results):
         if result.test.crosses and result.test.rail is None and result.measurement.relative is not None:
             for d in round_.fleet.domains_of(result.test.nodes):
                 crossings[d] += 1
@@ -269,9 +280,17 @@ def _between_domains(round_: _Round) -> None:
     # Few are due: give them company that is known to cross well.
     others = [d for d in crossings if d not in due and d not in round_.suspect_domains]
     domains = due if len(due) > 1 else due + others[:1]
-    group = [n for d in domains for n in round_.nodes_of(d, NODES_OF_A_DOMAIN)]
+    # Half of a small domain at most: the other half is needed should this group be slow.
+    group = [n for d in domains for n in round_.nodes_of(d, _share(round_, d, 2))]
     if len(round_.fleet.domains_of(group)) > 1:
         round_.add(group, None, f"between {len(domains)} domains")
+
+
+def _inside_domains(round_: _Round) -> None:
+    """Two groups inside one domain each: without any, a slow spine looks like a slow run."""
+    large = sorted(round_.fleet.domains, key=lambda d: -len(round_.nodes_of(d, NODES_OF_A_DOMAIN)))
+    for domain in large[:2]:
+        round_.add(round_.nodes_of(domain, NODES_OF_A_DOMAIN), None, f"inside {domain}, to compare with")
 
 
 def _share(round_: _Round, domain: str, groups: int) -> int:
@@ -292,35 +311,17 @@ def _split_between(round_: _Round, suspicion: Suspicion, share: float) -> None:
     if suspicion.odds < WEAK_ODDS_BETWEEN:
         _again_with_others(round_, suspicion)
         return
-    domains = [d for d in fleet.domains if round_.nodes_of(d, 1)]
-    weights = suspicion.places()
-    rng = random.Random(f"{round_.state.settings.seed} {len(round_.state.rounds)}")  # noqa: S311 - a draw, no secret
-    confirm = share >= 0.95
-    cells: dict[tuple[Kind, str], tuple[bool, ...]] = dict.fromkeys(weights, ())
-    rivals = {key: w for key, w in weights.items() if key[0] is not Kind.NODE}
+    weights = {key: w for key, w in suspicion.places().items() if key[0] is not Kind.NODE}
+    confirm = share >= ONE_PLACE
+    must_show = next(iter(weights)) if confirm else None
     if confirm:
-        rivals |= {(c.kind, c.place): 0.01 for c in fleet.components if c.kind not in (Kind.NODE, Kind.LEAF)}
-        cells = dict.fromkeys(rivals, ())
+        weights |= {(c.kind, c.place): 0.01 for c in fleet.components if c.kind not in (Kind.NODE, Kind.LEAF)}
+    cut = Cut(fleet, weights, f"{round_.state.settings.seed} {len(round_.state.rounds)}")
     for _ in range(2 if confirm else CROSSING_SPLITS):
-        best: tuple[float, list[str]] | None = None
-        for _try in range(40):
-            drawn = [d for d in domains if rng.random() < rng.choice((0.2, 0.4, 0.6))]
-            if len(drawn) < 2 or not all(round_.nodes_of(d, 1) for d in drawn):
-                continue
-            sides = {key: (*cells[key], fleet.shows_between(*key, drawn)) for key in rivals}
-            if confirm and not sides[max(weights, key=weights.__getitem__)][-1]:
-                continue
-            mass: dict[tuple[bool, ...], float] = {}
-            for key, side in sides.items():
-                mass[side] = mass.get(side, 0.0) + rivals[key]
-            score = sum(m * m for m in mass.values())
-            if best is None or score < best[0]:
-                best = (score, drawn)
-        if best is None:
-            return
-        group = [n for d in best[1] for n in round_.nodes_of(d, _share(round_, d, CROSSING_SPLITS))]
-        if round_.add(group, None, f"between {len(best[1])} domains, to tell uplinks, paths and spine apart"):
-            cells = {key: (*cells[key], fleet.shows_between(*key, best[1])) for key in cells}
+        drawn = cut.draw([d for d in fleet.domains if round_.nodes_of(d, 1)], must_show)
+        group = [n for d in drawn for n in round_.nodes_of(d, _share(round_, d, CROSSING_SPLITS))]
+        if drawn and round_.add(group, None, f"between {len(drawn)} domains, to tell uplinks, paths and spine apart"):
+            cut.apply(drawn)
 
 
 def _again_with_others(round_: _Round, suspicion: Suspicion) -> None:
@@ -348,8 +349,8 @@ def _rails_between(round_: _Round, kind: Kind, place: str, suspicion: Suspicion)
 def _for_rail(round_: _Round, domain: str, rail: int) -> list[str]:
     """Return two nodes of ``domain`` that have ``rail`` free, others than those of the last test of it."""
     used = {n for r in round_.state.results if r.test.rail == rail for n in r.test.nodes}
-    free = [n for n in round_.fleet.domains[domain] if n not in round_.suspects and round_.free(n, rail)]
-    return sorted(free, key=lambda n: n in used)[:2]
+    free = [n for n in round_.fleet.domains[domain] if n not in round_.barred and round_.free(n, rail)]
+    return sorted(free, key=lambda n: (n in round_.suspects, n in used))[:2]
 
 
 def _once_more(round_: _Round) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabric_health.isolation.belief import Belief, Suspicion, believe
+from fabric_health.isolation.belief import Belief, Suspicion, believe, common_loss
 from fabric_health.isolation.case import ONE_RAIL, Stage, stage_of
 from fabric_health.isolation.fleet import TOGETHER, WHOLE, Component, Kind
 from fabric_health.isolation.state import State
@@ -73,7 +73,13 @@ def verdict(state: State) -> Verdict:
     belief = believe(state)
     blamed: list[Blame] = []
     undecided: list[Undecided] = []
-    for suspicion in belief.suspicions:
+    if common := common_loss(state):
+        reason = (
+            f"the groups are slow by {common:.0%} alike: no matter of one unit; compare transport, algorithm and "
+            "versions with those of the history that the expectation is from"
+        )
+        undecided.append(Undecided((), 0.99, common, reason, tuple(r.test.name for r in state.rounds[0])))
+    for suspicion in () if common else belief.suspicions:
         if (blame := _blame(state, suspicion)) is not None:
             blamed.append(blame)
         elif suspicion.odds / (1 + suspicion.odds) >= REPORTED:
