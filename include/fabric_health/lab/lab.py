@@ -18,7 +18,9 @@ from datetime import datetime
 from pathlib import Path
 
 from fabric_health import connections
+from fabric_health.checks.fabric_links.settings import settings as fabric_settings
 from fabric_health.errors import LabError
+from fabric_health.lab import infiniband
 from fabric_health.lab.place import CONNECTION_ID, EXIT_PORT_TAKEN, USER, Place, ServerRecord, own_environment
 from fabric_health.lab.state import Fault, LabState, load, now, save
 from fabric_health.lab.validation import check_site, checked_fault
@@ -44,6 +46,8 @@ class LabInfo:
     units: int
     faults: tuple[Fault, ...]
     connection_id: str = CONNECTION_ID
+    # Why the InfiniBand fabric that the site has is not there; None where it is, or where the site has none.
+    no_fabric: str | None = None
 
     @property
     def key_file(self) -> Path:
@@ -63,7 +67,8 @@ def up(site_path: Path | str, home: Path | str, port: int | None = None) -> LabI
     units' addresses. Writes the connection ``lab_ssh`` into ``<home>/connections.json``.
 
     Raises SiteError for a bad site file, LabError when the lab cannot start (with the end of its log) or another
-    site's lab is running in this home.
+    site's lab is running in this home. A site's InfiniBand fabric is started, too; where its system packages are
+    missing the lab is up without it, and ``no_fabric`` says what to install.
     """
     site = load_site(site_path)
     check_site(site)
@@ -81,7 +86,8 @@ def up(site_path: Path | str, home: Path | str, port: int | None = None) -> LabI
             record = _start(site, place, port)
         _wait_until_answering(site, place, record)
         _write_connection(place, record.port)
-        return _info(site, place, record)
+        no_fabric = _fabric_up(site, place)
+        return replace(_info(site, place, record), no_fabric=no_fabric)
 
 
 def down(home: Path | str) -> bool:
@@ -90,6 +96,7 @@ def down(home: Path | str) -> bool:
     if not place.root.exists():
         return False
     with place.alone():
+        infiniband.down(place.home)
         record = _alive(place)
         if record is not None:
             _stop(record)
@@ -112,6 +119,8 @@ def add_fault(home: Path | str, kind: str, unit: str, value: str | None = None) 
     Raises UsageError for an unknown kind or unit or an impossible value, LabError when no lab is running.
     """
     place, record, site = _running(home)
+    if kind in infiniband.KINDS:
+        return _fabric_fault(infiniband.fault(place.home, kind, _target(site, unit)), site)
     fault = checked_fault(site, kind, unit, value, now())
     _change(
         place,
@@ -137,7 +146,36 @@ def heal(home: Path | str, unit: str | None = None, kind: str | None = None) -> 
 
     _change(place, without)
     _settle(site, place, record)
+    if infiniband.status(place.home) is not None:
+        name = _fabric(site)
+        target = None if unit in (None, name) else _target(site, unit or "")
+        removed += infiniband.heal(place.home, target, kind)
     return removed
+
+
+def _fabric(site: Site) -> str | None:
+    """Return the name of the site's fabric that is asked from one of its nodes; None when it has none."""
+    names = {n.name for n in site.nodes}
+    return next((f.name for f in fabric_settings(site).fabrics if f.via in names), None)
+
+
+def _target(site: Site, unit: str) -> str:
+    """Return the port or node within the fabric: ``leaf001/3`` of ``ib0/leaf001/3``."""
+    return unit.removeprefix(f"{_fabric(site)}/")
+
+
+def _fabric_fault(fault: infiniband.InfinibandFault, site: Site) -> Fault:
+    return Fault(fault.kind, "/".join(p for p in (_fabric(site), fault.target) if p), None, fault.since)
+
+
+def _fabric_up(site: Site, place: Place) -> str | None:
+    if _fabric(site) is None:
+        return None
+    try:
+        infiniband.up(place.home)
+    except LabError as error:
+        return str(error)
+    return None
 
 
 def _running(home: Path | str) -> tuple[Place, ServerRecord, Site]:
@@ -156,7 +194,9 @@ def _alive(place: Place) -> ServerRecord | None:
 def _info(site: Site, place: Place, record: ServerRecord) -> LabInfo:
     state = load(place.state)
     units = len(site.nodes) + len(site.switches)
-    return LabInfo(site.path, site.name, place.home, record.port, record.pid, state.up_since, units, state.faults)
+    fabric = infiniband.status(place.home) if _fabric(site) else None
+    faults = (*state.faults, *(_fabric_fault(f, site) for f in (fabric.faults if fabric else ())))
+    return LabInfo(site.path, site.name, place.home, record.port, record.pid, state.up_since, units, faults)
 
 
 def _change(place: Place, change: Callable[[LabState], LabState]) -> None:

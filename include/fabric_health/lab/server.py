@@ -22,8 +22,9 @@ from pathlib import Path
 
 import asyncssh
 
+from fabric_health.checks.fabric_links.settings import settings as fabric_settings
 from fabric_health.errors import FabricHealthError, LabError
-from fabric_health.lab import keys, nodes, shell, switches
+from fabric_health.lab import infiniband, keys, nodes, shell, switches
 from fabric_health.lab.answer import Answer
 from fabric_health.lab.place import EXIT_PORT_TAKEN, USER, Place, ServerRecord, raise_descriptor_limit, start_ticks
 from fabric_health.lab.state import LabState, load, now
@@ -87,6 +88,8 @@ class LabServer:
         self._client_key = keys.client_key(self.place)
         self._host_keys = keys.host_keys(self.site, self.place)
         self._units = {u.name: u for u in self.site.select(None)}
+        # Nodes from which an InfiniBand fabric is asked: its tools are not played, they run on the simulated fabric.
+        self._on_fabric = {f.via for f in fabric_settings(self.site).fabrics}
 
     async def start(self) -> None:
         """Listen on every unit's address. Raises OSError when one cannot be bound."""
@@ -187,7 +190,10 @@ class LabServer:
         _frame(process, request, "begin", {"commands": len(request.commands)})
         for index, (argv, limit) in enumerate(zip(request.commands, request.max_bytes, strict=True)):
             t0 = time.monotonic() - begun
-            answer = self._answer(node, argv)
+            if node.name in self._on_fabric and argv and argv[0] in infiniband.READ_ONLY:
+                answer = await asyncio.to_thread(infiniband.answer, self.place.home, argv)
+            else:
+                answer = self._answer(node, argv)
             status = "not_installed" if answer.exit_code == 127 else "exited"
             code: int | None = answer.exit_code
             if len(answer.stdout.encode()) > limit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabric_health.lab.infiniband.faults import KINDS, InfinibandFault
-from fabric_health.lab.infiniband.simulator import InfinibandFabric, directory, down, fault, heal, status, up
+from fabric_health.lab.infiniband.simulator import InfinibandFabric, answer, directory, down, fault, heal, status, up
 from fabric_health.lab.infiniband.tools import PACKAGES, READ_ONLY, run
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "READ_ONLY",
     "InfinibandFabric",
     "InfinibandFault",
+    "answer",
     "directory",
     "down",
     "fault",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 
 from fabric_health.errors import UsageError
 from fabric_health.lab.infiniband.topology import Cable, FatTree
@@ -25,18 +26,19 @@ ERRORS = {"SymbolErrorCounter": 5000, "LinkErrorRecoveryCounter": 30, "LinkDowne
 
 @dataclass(frozen=True)
 class InfinibandFault:
-    """One active fault; ``target`` is ``leaf001/3`` or ``gpu0008``, and empty for the manager."""
+    """One active fault; ``target`` is ``leaf001/3`` or ``gpu0008``, and empty for the manager; ``since`` UTC."""
 
     kind: str
-    target: str = ""
+    target: str
+    since: datetime
 
 
-def checked(tree: FatTree, kind: str, target: str | None) -> InfinibandFault:
+def checked(tree: FatTree, kind: str, target: str | None, since: datetime) -> InfinibandFault:
     """Return the fault. Raises UsageError for an unknown kind, or a target that the fabric does not have."""
     if kind not in KINDS:
         raise UsageError(f"no InfiniBand fault {kind!r}; expected one of: {', '.join(KINDS)}")
     if kind == "ib-no-manager":
-        return InfinibandFault(kind)
+        return InfinibandFault(kind, "", since)
     found = _TARGET.match(target or "")
     node, number = (found[1], int(found[2] or 1)) if found else ("", 0)
     if node not in tree.switches and node not in tree.hosts:
@@ -45,7 +47,7 @@ def checked(tree: FatTree, kind: str, target: str | None) -> InfinibandFault:
         raise UsageError(f"fault {kind} needs a port of {node}, such as {node}/3")
     if tree.find(node, number) is None:
         raise UsageError(f"{node} has no cable at port {number}")
-    return InfinibandFault(kind, f"{node}/{number}")
+    return InfinibandFault(kind, f"{node}/{number}", since)
 
 
 def split(target: str) -> tuple[str, int]:

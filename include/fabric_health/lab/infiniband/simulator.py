@@ -11,13 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from fabric_health.errors import LabError, UsageError
+from fabric_health.lab.answer import Answer, not_installed
 from fabric_health.lab.infiniband import tools
 from fabric_health.lab.infiniband.faults import IN_TOPOLOGY, InfinibandFault, checked, console_lines, worn
 from fabric_health.lab.infiniband.topology import HOSTS, fat_tree, topology_file
 from fabric_health.lab.place import Place, own_environment
+from fabric_health.lab.state import now
 from fabric_health.processes import Background
 
 START_S = 20.0
@@ -118,8 +121,9 @@ def fault(home: Path | str, kind: str, target: str | None = None) -> InfinibandF
     """
     rooms, fabric = _running(home)
     with _alone(rooms):
-        added = checked(fat_tree(fabric.hosts), kind, target)
-        changed = replace(fabric, faults=(*(f for f in fabric.faults if f != added), added))
+        added = checked(fat_tree(fabric.hosts), kind, target, now())
+        others = tuple(f for f in fabric.faults if (f.kind, f.target) != (added.kind, added.target))
+        changed = replace(fabric, faults=(*others, added))
         if added.kind in IN_TOPOLOGY:
             _start(rooms, changed)
         else:
@@ -148,6 +152,21 @@ def heal(home: Path | str, target: str | None = None, kind: str | None = None) -
 def directory(home: Path | str) -> Path:
     """Return where the fabric of a home keeps its files: what :func:`tools.run` needs."""
     return _Rooms(Path(home).resolve()).root
+
+
+def answer(home: Path | str, argv: tuple[str, ...]) -> Answer:
+    """Return what a tool answers on a node of the fabric: real output, or that there is no device when none runs.
+
+    Without the simulator the tools would wait for it for ever.
+    """
+    rooms = _Rooms(Path(home).resolve())
+    if rooms.ibsim.running() is None:
+        try:
+            tools.program(argv[0])
+        except LabError:
+            return not_installed(argv[0])
+        return Answer(stderr=f"{argv[0]}: can't open UMAD port: no InfiniBand fabric is running here\n", exit_code=255)
+    return tools.run(rooms.root, argv)
 
 
 def _start(rooms: _Rooms, fabric: InfinibandFabric) -> None:
@@ -250,7 +269,7 @@ def _running(home: Path | str) -> tuple[_Rooms, InfinibandFabric]:
 
 
 def _save(rooms: _Rooms, fabric: InfinibandFabric) -> None:
-    body = {"hosts": fabric.hosts, "faults": [asdict(f) for f in fabric.faults]}
+    body = {"hosts": fabric.hosts, "faults": [{**asdict(f), "since": f.since.isoformat()} for f in fabric.faults]}
     temporary = rooms.state.with_suffix(".tmp")
     temporary.write_text(json.dumps(body), encoding="utf-8")
     temporary.replace(rooms.state)
@@ -259,7 +278,9 @@ def _save(rooms: _Rooms, fabric: InfinibandFabric) -> None:
 def _load(rooms: _Rooms) -> InfinibandFabric | None:
     try:
         raw = json.loads(rooms.state.read_text(encoding="utf-8"))
-        faults = tuple(InfinibandFault(f["kind"], f["target"]) for f in raw["faults"])
+        faults = tuple(
+            InfinibandFault(f["kind"], f["target"], datetime.fromisoformat(f["since"])) for f in raw["faults"]
+        )
         return InfinibandFabric(rooms.home, int(raw["hosts"]), faults, managed=False)
     except (OSError, ValueError, KeyError, TypeError):
         return None
