@@ -53,7 +53,8 @@ def test_healthy_fleet_ends_after_screening(fleet, fabric):
     assert not found.undecided
     assert found.rounds == 2
     assert found.tests == len(state.results) <= 8
-    assert found.reason == "every node and every way between domains was measured and none is slow"
+    assert found.reason.startswith("every node and every way between domains was measured and none is slow by")
+    assert f"{found.detectable_loss:.0%}" in found.reason
 
 
 def test_two_slow_nodes_of_one_group_are_both_named(fleet, fabric):
