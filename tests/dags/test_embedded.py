@@ -28,7 +28,7 @@ import pytest
 import fabric_health
 from fabric_health import connections
 from fabric_health.airflow import embedded as airflow
-from fabric_health.checks.registry import ENTRIES
+from fabric_health.checks import registry
 from fabric_health.datasets import embedded as store_server
 from fabric_health.datasets import reading
 from fabric_health.datasets.store import ObjectStore
@@ -134,7 +134,7 @@ def test_scheduler_ran_every_task_in_its_pool(product: Product) -> None:
     tasks = product.tasks(product.runs()[0].scheduler_run_id)
     assert {t["state"] for t in tasks} == {"success"}
     assert {t["task_id"]: t["pool"] for t in tasks if t["task_id"].endswith(".collect")} == {
-        f"{e.name}.collect": e.pool for e in ENTRIES
+        f"{e.name}.collect": e.pool for e in registry.ENTRIES
     }
 
 
@@ -176,7 +176,7 @@ def test_a_check_that_cannot_start_fails_clearly_and_the_page_says_so(product: P
     assert "1 check(s) did not finish" in log
     page = page_text(product)
     assert run.scheduler_run_id in page
-    assert "Switch config drift did not finish, so none of its units was judged" in page
+    assert f"{registry.check('switch_config').title} did not finish, so none of its units was judged" in page
     rows = reading.read(product.store(), Coverage, "lab", run=product.latest_page().split("/")[-2])
     assert {c.state for c in rows if c.check == "switch_config"} == {CoverageState.NOT_JUDGED}
     assert {c.state for c in rows if c.check == "driver_firmware"} == {CoverageState.JUDGED}
