@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -85,10 +85,10 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         units = {u.name for u in run.units(site, check)}
         before = previous(store, run.key, check, units)
         compared += before.at.values()
+        judged = {c.unit for c in parts.of(Coverage) if c.check == name and c.state == CoverageState.JUDGED}
         if Fact in check.tables:
             now = load_part(store, Fact, run.key, name)
-            changes += fact_changes(now, before.rows.of(Fact), before.at)
-        judged = {c.unit for c in parts.of(Coverage) if c.check == name and c.state == CoverageState.JUDGED}
+            changes += fact_changes(now, still_known(before.rows.of(Fact), now, judged), before.at)
         still = {f.finding for f in findings}
         resolved += [
             f for f in before.findings.values() if f.finding not in still and f.unit.split("/", 1)[0] in judged
@@ -115,6 +115,15 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         evidence=evidence,
         evidence_shown=_shown(store, findings, evidence),
     )
+
+
+def still_known(before: Sequence[Fact], now: Sequence[Fact], judged: Collection[str]) -> list[Fact]:
+    """Return the earlier facts that can be compared with those of now.
+
+    A fact that is gone is a change on a unit that was judged in full. On any other it was not read: no change.
+    """
+    read = {(f.unit, f.attribute) for f in now}
+    return [f for f in before if f.unit.split("/", 1)[0] in judged or (f.unit, f.attribute) in read]
 
 
 def _shown(

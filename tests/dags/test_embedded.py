@@ -177,6 +177,7 @@ def test_a_check_that_cannot_start_fails_clearly_and_the_page_says_so(product: P
     page = page_text(product)
     assert run.scheduler_run_id in page
     assert f"{registry.check('switch_config').title} did not finish, so none of its units was judged" in page
+    assert "0 facts on 0 units" in page  # what was not asked has not changed
     rows = reading.read(product.store(), Coverage, "lab", run=product.latest_page().split("/")[-2])
     assert {c.state for c in rows if c.check == "switch_config"} == {CoverageState.NOT_JUDGED}
     assert {c.state for c in rows if c.check == "driver_firmware"} == {CoverageState.JUDGED}
