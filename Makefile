@@ -29,13 +29,17 @@ clean: stop ## Stop everything and delete the lab's state and results
 
 ##@ Develop
 .PHONY: test
-test: $(VENV)/.dev ## Lint, types, import rules, lock drift, and all tests
+test: $(VENV)/.dev kubernetes-assets ## Lint, types, import rules, lock drift, and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory lock-check
 	$(BIN)/pytest
+
+.PHONY: kubernetes-assets
+kubernetes-assets: ## Obtain etcd and build kube-apiserver for the tests (once; 6 minutes of two cores), see KUBEBUILDER_ASSETS
+	@deploy/kubernetes-assets.sh
 
 .PHONY: format
 format: $(VENV)/.dev ## Format and fix what ruff can fix

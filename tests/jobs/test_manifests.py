@@ -17,7 +17,7 @@ from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCA
 from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.jobs.spec import JobSpec, Resources, SecretReference
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 import crds
 
 NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)

@@ -18,6 +18,9 @@ Json = dict[str, Any]
 CALL_S = 30.0
 # An API server that restarts, or a network that is away, may take this long before it counts as trouble.
 PATIENCE_S = 300.0
+# One that has just come up may refuse what it will allow once it has read its rules; after we were let in before, a
+# refusal to read counts only when it lasts.
+SETTLE_S = 30.0
 _PASSING = (408, 429, 500, 502, 503, 504)
 
 
@@ -41,6 +44,7 @@ class Cluster:
     namespace: str
     patience_s: float = PATIENCE_S
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    let_in: bool = False
 
     @classmethod
     def connect(cls, connection_id: str | None, namespace: str, connections: ConnectionSource) -> Cluster:
@@ -157,7 +161,7 @@ class Cluster:
         query: list[tuple[str, str]] | None = None,
         body: Json | None = None,
     ) -> bytes:
-        until = time.monotonic() + self.patience_s
+        began = time.monotonic()
         wait_s = 0.2
         while True:
             status, answer = 0, b""
@@ -167,12 +171,17 @@ class Cluster:
             except Exception as error:
                 answer = f"{type(error).__name__}: {error}".encode()
             if 200 <= status < 300:
+                self.let_in = True
                 return answer
             text = answer.decode("utf-8", "replace")
-            final = status and (status not in _PASSING or "admission webhook" in text)
+            waited_s = time.monotonic() - began
+            settling = (
+                status in (401, 403) and method == "GET" and self.let_in and waited_s < SETTLE_S and kind != _EVENTS
+            )
+            final = status and not settling and (status not in _PASSING or "admission webhook" in text)
             if final or (status == 500 and path.endswith("/log")):
                 raise ClusterRefusedError(status, refusal(status, text, verb, kind, self.namespace))
-            if time.monotonic() >= until:
+            if waited_s >= self.patience_s:
                 raise ClusterAwayError(
                     f"the cluster's API did not answer for {self.patience_s:.0f} s: {text[:300] or f'status {status}'}"
                 )
