@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fabric_health.checks.fabric_links.discovery import Discovery
 from fabric_health.checks.fabric_links.names import short_name
-from fabric_health.checks.fabric_links.settings import End, FabricSettings, LinkProfile, PlannedCable, node_key, plan
+from fabric_health.checks.fabric_links.settings import End, FabricSettings, LinkProfile, PlannedCable, node_key
 
 
 class _Named(Protocol):
@@ -60,7 +60,7 @@ class Expectations:
         """Lay the fabric's plan over the nodes that were discovered."""
         directory = Directory(discovery.nodes.values())
         planned: dict[tuple[str, int], tuple[PlannedCable, str | None]] = {}
-        for cable in plan(fabric):
+        for cable in fabric.cables:
             found = [directory.find(end.node) for end in (cable.one, cable.other)]
             for i, end in enumerate((cable.one, cable.other)):
                 guid = found[i]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.fabric_links.cables import Directory
 from fabric_health.checks.fabric_links.counters import ENDS, ERRORS, TRAFFIC
-from fabric_health.checks.fabric_links.settings import plan, settings
+from fabric_health.checks.fabric_links.settings import settings
 from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort, FabricWindow
 from fabric_health.datasets.contracts import Row
 
@@ -82,7 +82,7 @@ def absent_nodes(rows: RowSet, context: Context) -> list[FabricNode]:
 
 def _planned(context: Context) -> dict[str, set[str]]:
     return {
-        f.name: {end.node for cable in plan(f) for end in (cable.one, cable.other)}
+        f.name: {end.node for cable in f.cables for end in (cable.one, cable.other)}
         for f in settings(context.site).fabrics
         if f.cabling
     }

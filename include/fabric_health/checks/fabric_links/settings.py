@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -93,6 +95,11 @@ class FabricSettings(_Model):
     cabling: tuple[CableGroup, ...] = Field((), description="the plan; empty: topology is held against the last run")
     ibdiagnet_log: str | None = Field(None, pattern=r"^/", description="path there of a log that ibdiagnet writes")
 
+    @cached_property
+    def cables(self) -> tuple[PlannedCable, ...]:
+        """The cabling plan, expanded once. Raises ValueError as :func:`plan` does."""
+        return plan(self)
+
 
 class Settings(_Model):
     """InfiniBand fabrics of a site and the limits they are held to."""
@@ -111,7 +118,8 @@ class Settings(_Model):
     @model_validator(mode="after")
     def _cabled(self) -> Self:
         for fabric in self.fabrics:
-            plan(fabric)
+            # Expanded here, so that a mistake in it is told with the other mistakes of the file.
+            _ = fabric.cables
         return self
 
 
@@ -185,13 +193,19 @@ def _names(at: str, ranges: str) -> list[str]:
 def settings(site: Site) -> Settings:
     """Return the site's settings. Raises SiteError naming each key at fault and what was expected."""
     try:
-        return Settings.model_validate(site.checks.get("fabric_links", {}))
+        return _validated(json.dumps(site.checks.get("fabric_links", {}), sort_keys=True, default=str))
     except ValidationError as error:
         lines = []
         for e in error.errors(include_url=False):
             key = ".".join(str(p) for p in ("checks", "fabric_links", *e["loc"]))
             lines.append(f"{site.path}: {key}: {e['msg'].removeprefix('Value error, ')}")
         raise SiteError("\n".join(lines)) from None
+
+
+@lru_cache(maxsize=8)
+def _validated(text: str) -> Settings:
+    # Each stage asks for the settings several times, and a plan of thousands of cables takes a second to expand.
+    return Settings.model_validate(json.loads(text))
 
 
 def fabrics(site: Site) -> tuple[Fabric, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fabric_health.checks.fabric_links.cables import Directory
 from fabric_health.checks.fabric_links.names import short_name
-from fabric_health.checks.fabric_links.settings import End, plan
+from fabric_health.checks.fabric_links.settings import End
 from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort
 from fabric_health.checks.fabric_links.view import FabricView
 
@@ -63,7 +63,7 @@ def _from_plan(view: FabricView) -> Wanted:
         name = view.nodes[guid].node if guid else _absent_name(planned.node, view)
         return WantedEnd(name, guid, planned.port)
 
-    links = tuple(WantedLink(end(c.one), end(c.other)) for c in plan(view.settings))
+    links = tuple(WantedLink(end(c.one), end(c.other)) for c in view.settings.cables)
     source = f"site file: checks.fabric_links, cabling of {view.name}"
     ambiguous = sorted(n for n in names if n in directory.ambiguous)
     return Wanted(links, source, planned=True, ambiguous=tuple(ambiguous))
