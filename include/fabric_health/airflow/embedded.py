@@ -24,7 +24,8 @@ from fabric_health.processes import Background
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 600.0
-RUN_TIMEOUT_S = 1800.0
+RUN_TIMEOUT_S = 3600.0
+PATIENCE_S = 180.0
 DAG = "weekly_fabric_health"
 USER = "admin"
 _DONE = {"success", "failed", "skipped", "upstream_failed", "removed"}
@@ -245,6 +246,26 @@ class Api:
             answer: dict[str, Any] = json.loads(response.read())
         return answer
 
+    def wait_for(self, path: str) -> dict[str, Any]:
+        """GET as :meth:`get`, bearing with a server that is too busy to answer for a while.
+
+        Raises FabricHealthError when it gives no answer for ``PATIENCE_S``, or refuses.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.get(path)
+            except urllib.error.HTTPError as error:
+                if error.code < HTTPStatus.INTERNAL_SERVER_ERROR or time.monotonic() > deadline:
+                    raise FabricHealthError(f"Airflow answers {path} with HTTP {error.code}") from None
+            except (OSError, ValueError) as error:
+                if time.monotonic() > deadline:
+                    log = self._embedded.background.log
+                    raise FabricHealthError(
+                        f"no answer from Airflow for {PATIENCE_S:.0f} s ({error}); see {log}"
+                    ) from None
+            time.sleep(2)
+
 
 def run_weekly(embedded: Embedded, tell: Any, conf: dict[str, Any] | None = None) -> str:
     """Trigger the weekly DAG, tell each task as it ends, and return the state of the run."""
@@ -255,14 +276,14 @@ def run_weekly(embedded: Embedded, tell: Any, conf: dict[str, Any] | None = None
     told: set[str] = set()
     while time.monotonic() < deadline:
         time.sleep(2)
-        tasks = api.get(f"/dags/{DAG}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
+        tasks = api.wait_for(f"/dags/{DAG}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
         ended = sorted((t for t in tasks if t["state"] in _DONE), key=lambda t: t["end_date"] or "")
         for t in ended:
             if t["task_id"] not in told:
                 told.add(t["task_id"])
                 took = f" in {t['duration']:.1f} s" if t["duration"] else ""
                 tell(f"[{len(told)}/{len(tasks)}] {t['task_id']}: {t['state']}{took}")
-        state = api.get(f"/dags/{DAG}/dagRuns/{run_id}")["state"]
+        state = api.wait_for(f"/dags/{DAG}/dagRuns/{run_id}")["state"]
         if state in ("success", "failed"):
             return str(state)
     raise FabricHealthError(f"{DAG} did not end within {RUN_TIMEOUT_S:.0f} s; see {embedded.url}")
