@@ -59,4 +59,4 @@ def _unusable(result: CommandResult, exit_codes: tuple[int, ...]) -> str:
 
 def printable(text: str) -> str:
     """Return untrusted text with everything unprintable replaced by a space."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -62,15 +62,16 @@ def per_day(count: int, window_s: float) -> float:
 def _window(view: FabricView, window: FabricWindow) -> Iterator[Finding]:
     if window.reset:
         return
-    unit = view.unit(window.node, window.port)
     for counter, meaning in MEANINGS.items():
-        limit, count = getattr(view.limits, counter), getattr(window, counter)
-        if limit is None or not count:
+        count = getattr(window, counter)
+        limit = getattr(view.limits, counter) if count else None
+        if limit is None:
             continue
         rate = per_day(count, window.window_s)
         # As many losses as the limit are too many; of errors, more than the limit.
         if rate < limit or (rate == limit and counter != "link_downed"):
             continue
+        unit = view.unit(window.node, window.port)
         yield deviation(
             view,
             "port_flaps" if counter == "link_downed" else "port_errors",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.fabric_links.cables import Directory
@@ -13,6 +14,9 @@ from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort, Fab
 from fabric_health.datasets.contracts import Row
 
 COUNTERS = (*ERRORS.values(), *TRAFFIC.values())
+# A fabric under load fills the counter of waiting ticks within hours; it is kept, and no rule rests on it.
+_JUDGED_ENDS = {c: end for c, end in ENDS.items() if c != "xmit_wait"}
+_counters = attrgetter(*COUNTERS)
 # Without a cabling plan only the past tells which nodes there should be; a node that was taken out is not asked for
 # longer than this. With a plan, the plan says for how long.
 REMEMBERED = timedelta(days=28)
@@ -38,11 +42,11 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
         length = (context.started_at - since).total_seconds()
         if length <= 0:
             continue
-        pairs = {c: (getattr(old, c), getattr(port, c)) for c in COUNTERS}
-        both = {c: (a, b) for c, (a, b) in pairs.items() if a is not None and b is not None}
-        reset = any(b < a for a, b in both.values())
-        stuck = [c for c, (_, b) in both.items() if c in ENDS and b >= ENDS[c] and c != "xmit_wait"]
-        deltas = {c: b - a for c, (a, b) in both.items() if not (c in stuck and a >= ENDS[c])}
+        pairs = ((c, a, b) for c, a, b in zip(COUNTERS, _counters(old), _counters(port), strict=True))
+        both = [(c, a, b) for c, a, b in pairs if a is not None and b is not None]
+        reset = any(b < a for _, a, b in both)
+        stuck = [c for c, _, b in both if c in _JUDGED_ENDS and b >= _JUDGED_ENDS[c]]
+        deltas = {c: b - a for c, a, b in both if c not in stuck or a < _JUDGED_ENDS[c]}
         out.append(
             FabricWindow(
                 fabric=port.fabric,
