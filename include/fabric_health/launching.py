@@ -134,12 +134,12 @@ def launch_coverage(
     A unit is judged when every launch that covers it gave rows, partly judged when some did.
     """
     answered = {r.unit for r in refs if r.status == ReachStatus.OK} & with_rows
-    launches: dict[str, list[str]] = {}
+    launches: dict[tuple[str, str], list[str]] = {}
     for launch in plan.launches:
         for unit in launch.units:
-            launches.setdefault(unit, []).append(launch.name)
+            launches.setdefault((unit, launch.unit_kind), []).append(launch.name)
     out = []
-    for unit, names in sorted(launches.items()):
+    for (unit, kind), names in sorted(launches.items()):
         good = [n for n in names if n in answered]
         state, reason = CoverageState.JUDGED, None
         if not finished:
@@ -148,7 +148,7 @@ def launch_coverage(
             state, reason = CoverageState.NOT_JUDGED, "none of its launches gave a result"
         elif len(good) < len(names):
             state, reason = CoverageState.PARTIAL, f"{len(good)} of {len(names)} launches gave a result"
-        out.append(Coverage(check.name, unit, "node", state.value, reason))
+        out.append(Coverage(check.name, unit, kind, state.value, reason))
     out += [
         Coverage(check.name, unit, "node", CoverageState.NOT_JUDGED.value, f"left out: {reason}"[:500])
         for unit, reason in sorted(plan.left_out.items())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric_health import __version__, answer, launching, reach
 from fabric_health.checks import registry
-from fabric_health.checks.check import Check, Context, RowSet, Unit
+from fabric_health.checks.check import Check, Context, Launch, RowSet, Unit
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
@@ -172,12 +172,13 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
 def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
     """Run a benchmark's launches one after the other on the nodes that the run's audits found fit."""
     from fabric_health.jobs.backend import open_backend, run_all
+    from fabric_health.jobs.references import secrets_of
 
     found = [f for name in run.checks for f in read_findings(rooms.store, run, name) or ()]
     plan = launching.make_plan(rooms.store, rooms.site, run, check, found)
     for node, reason in plan.left_out.items():
         rooms.tell(f"{check.name}: {node} is left out: {reason}")
-    redactor = Redactor(_secrets(rooms, rooms.site.nodes))
+    redactor = Redactor(tuple(s for launch in plan.launches for s in secrets_of(launch.spec, rooms.connections)))
     launches = {launch.spec.name: launch for launch in plan.launches}
     refs: list[StoredEvidence] = []
 
@@ -210,7 +211,11 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     by_unit = {r.unit: r.sha256 for r in refs}
     derived = check.derive(parsed, _context(rooms, run, check, refs, before))
     pairs += [(row, by_unit.get(check.unit_of(row))) for row in derived]
-    landed = landing.land(rooms.store, run.key, check.name, pairs, check.tables)
+    def origin_of(row: Row) -> str | None:
+        unit = units.get(check.unit_of(row))
+        return unit.origin if isinstance(unit, Launch) else None
+
+    landed = landing.land(rooms.store, run.key, check.name, pairs, check.tables, origin_of=origin_of)
     counts = {**landed.rows, "quarantine": landed.quarantined}
     rooms.tell(f"{check.name}: landed " + ", ".join(f"{n} {t}" for t, n in counts.items()))
     return counts
@@ -267,7 +272,7 @@ def _covered(
     if not check.launches:
         return coverage(check, run.units(rooms.site, check), refs, found)
     plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
-    rows = [r for t in check.tables for r in load_part(rooms.store, t, run.key, check.name)]
+    rows = [r for t in check.results for r in load_part(rooms.store, t, run.key, check.name)]
     return launching.launch_coverage(plan, check, refs, {check.unit_of(r) for r in rows}, found is not None)
 
 

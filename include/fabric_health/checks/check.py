@@ -23,12 +23,15 @@ R = TypeVar("R", bound=Row)
 class Launch:
     """One launch of a benchmark: an independent repetition. Iterations within it are not independent samples.
 
-    ``units`` are the nodes (or the object store) it measures; ``name`` is unique within a run.
+    ``units`` are the nodes (or the object store) it measures; ``name`` is unique within a run. ``origin`` is given
+    where it is not the site's: a lab, too, measures the machine it runs on. ``unit_kind`` is the kind of ``units``.
     """
 
     name: str
     spec: JobSpec
     units: tuple[str, ...]
+    origin: Literal["measured", "lab"] | None = None
+    unit_kind: Literal["node", "machine", "object_store"] = "node"
     kind: Literal["launch"] = "launch"
 
 
@@ -86,7 +89,8 @@ class Check:
 
     A benchmark has ``unit_kind`` "launch": ``launches(site, nodes, run)`` plans its jobs on the nodes that are fit (the
     run's name seeds the order), each job's output and artefacts become the evidence of one launch (commands named
-    ``job`` and ``artefact:<file>``), and ``commands`` is empty.
+    ``job`` and ``artefact:<file>``), and ``commands`` is empty. A launch
+    counts as judged when it gave rows of ``results``: what explains a refused launch is no result.
 
     A check with ``unit_kind`` "fabric" asks what ``fabrics(site)`` names, whatever the scope: a fabric is one thing.
     """
@@ -101,5 +105,6 @@ class Check:
     unit_of: Callable[[Row], str]
     derive: Callable[[RowSet, Context], list[Row]] = _nothing_to_derive
     launches: Callable[[Site, tuple[Node, ...], str], tuple[Launch, ...]] | None = None
+    results: tuple[type[Row], ...] = ()
     fabrics: Callable[[Site], tuple[Fabric, ...]] | None = None
     doc: str = ""

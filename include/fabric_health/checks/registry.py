@@ -35,6 +35,8 @@ class Entry:
 ENTRIES: tuple[Entry, ...] = (
     Entry("driver_firmware", "driver_firmware_audit", "Driver and firmware audit", "node", "node_reach", 30),
     Entry("switch_config", "switch_config_drift", "Switch config drift", "switch", "switch_reach", 30),
+    Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60),
+    Entry("object_store", "minio_benchmark", "Object store benchmark", "launch", "object_store", 60),
 )
 
 

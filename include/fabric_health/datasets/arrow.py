@@ -56,14 +56,18 @@ def schema(row_type: type[Row]) -> pa.Schema:
 
 
 def split(
-    row_type: type[R], rows: Sequence[tuple[R, str | None]], key: RunKey, check: str
+    row_type: type[R],
+    rows: Sequence[tuple[R, str | None]],
+    key: RunKey,
+    check: str,
+    origin_of: Callable[[Row], str | None] | None = None,
 ) -> tuple[pa.Table, list[Quarantine]]:
     """Return the rows that keep the contract as a table in key order, and the others with the reason.
 
     ``rows`` are (row, SHA-256 of its evidence or None); ``check`` names the producer in quarantine. A row is kept
     when every value has its column's type, required values are there, numbers are finite and within bounds, text is
     valid and at most 1 MiB, and no other row of the same content or smaller has its key. The result does not depend
-    on the order of ``rows``. Raises ContractError when a row is not a ``row_type`` at all.
+    on the order of ``rows``. ``origin_of`` gives a row's origin where it is not the run's. Raises ContractError when a row is not a ``row_type`` at all.
     """
     for row, _ in rows:
         if type(row) is not row_type:
@@ -76,7 +80,9 @@ def split(
     keys = {i: tuple(data[n][i] for n in names) for i in good}
     good.sort(key=keys.__getitem__)
     kept = _unique(good, keys, [repr(r) for r, _ in rows] if _has_duplicates(good, keys) else None, reasons, names)
-    table = _table(row_type, spec, {n: [v[i] for i in kept] for n, v in data.items()}, [rows[i][1] for i in kept], key)
+    origins = [(origin_of(rows[i][0]) if origin_of else None) or key.origin for i in kept]
+    values = {n: [v[i] for i in kept] for n, v in data.items()}
+    table = _table(row_type, values, [rows[i][1] for i in kept], origins, key)
     return table, _quarantined(row_type, rows, reasons, check)
 
 
@@ -129,14 +135,14 @@ def _field(c: Column) -> pa.Field:
 
 
 def _table(
-    row_type: type[Row], spec: Sequence[Column], data: dict[str, list[Any]], evidence: list[str | None], key: RunKey
+    row_type: type[Row], data: dict[str, list[Any]], evidence: list[str | None], origins: list[str], key: RunKey
 ) -> pa.Table:
     s = schema(row_type)
     n = len(evidence)
     common: dict[str, list[Any]] = {
         "run": [key.run] * n,
         "produced_at": [key.started_at.astimezone(UTC)] * n,
-        "origin": [key.origin] * n,
+        "origin": origins,
         "evidence": evidence,
     }
     arrays = [pa.array((data | common)[f.name], type=f.type) for f in s]

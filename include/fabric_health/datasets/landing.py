@@ -7,7 +7,7 @@ duplicates anything. Readers find tables as a Hive-partitioned dataset.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -64,11 +64,13 @@ def land(
     row_types: Sequence[type[Row]],
     *,
     quarantine_part: str | None = None,
+    origin_of: Callable[[Row], str | None] | None = None,
 ) -> Landed:
     """Write one object per table in ``row_types`` (also for none of its rows), and one of quarantined rows.
 
     ``rows`` are (row, SHA-256 of its evidence or None). ``part`` is the check, or whatever else lands
-    by itself within a run; ``quarantine_part`` keeps the quarantine of a second landing of the same part apart.
+    by itself within a run; ``quarantine_part`` keeps the quarantine of a second landing of the same part apart;
+    ``origin_of`` gives a row's origin where it is not the run's.
     Raises ContractError for a row of a type that is not in ``row_types``, StoreError when the store stays away.
     """
     grouped: dict[type[Row], list[tuple[Row, str | None]]] = {t: [] for t in row_types}
@@ -81,7 +83,7 @@ def land(
     counts: dict[str, int] = {}
     bad: list[tuple[Quarantine, str | None]] = []
     for row_type, pairs in grouped.items():
-        table, broken = arrow.split(row_type, pairs, key, part)
+        table, broken = arrow.split(row_type, pairs, key, part, origin_of)
         objects.append((table_key(row_type, key, part), parquet(table)))
         counts[row_type.TABLE] = table.num_rows
         bad += [(q, None) for q in broken]

@@ -193,10 +193,58 @@ port_values AS (
     ON speed_gbps, mtu_bytes, rx_packets, tx_packets, rx_errors, tx_errors, rx_discards, tx_discards,
        rx_pause_frames, tx_pause_frames, carrier_transitions
     INTO NAME metric VALUE value
+),
+store_values AS (
+    UNPIVOT (
+        SELECT o.site, o.week, o.run, o.produced_at, o.origin, o.evidence, 'object_store' AS "check",
+               'object_store' AS source, o.store AS unit, 'object_store' AS unit_kind,
+               CAST(regexp_extract(o.launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
+               concat(o.comparability, ';erasure=', coalesce(concat('EC:', c.parity, '/', c.drives_per_set), '?'))
+                   AS comparability,
+               o.mib_per_s, o.objects_per_s, CAST(o.errors AS DOUBLE) AS errors,
+               o.ttfb_avg_ms, o.ttfb_p50_ms, o.ttfb_p90_ms, o.ttfb_p99_ms,
+               o.latency_avg_ms, o.latency_p50_ms, o.latency_p90_ms, o.latency_p99_ms
+        FROM object_store o
+        LEFT JOIN object_store_clusters c ON c.site = o.site AND c.run = o.run AND c.store = o.store
+        WHERE o.problem IS NULL
+    )
+    ON mib_per_s, objects_per_s, errors, ttfb_avg_ms, ttfb_p50_ms, ttfb_p90_ms, ttfb_p99_ms,
+       latency_avg_ms, latency_p50_ms, latency_p90_ms, latency_p99_ms
+    INTO NAME metric VALUE value
+),
+collective_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'collectives' AS "check", 'collectives' AS source,
+               CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
+               CASE WHEN group_kind = 'all' THEN engine ELSE "group" END AS unit,
+               CASE WHEN group_kind = 'all' THEN 'benchmark' ELSE group_kind END AS unit_kind,
+               comparability, busbw_gbps, algbw_gbps, time_us, time_cv
+        FROM collectives SEMI JOIN concluded_runs USING (site, run)
+        WHERE coalesce(wrong, 0) = 0 AND "group" NOT LIKE '%:slowest'
+    )
+    ON busbw_gbps, algbw_gbps, time_us, time_cv
+    INTO NAME metric VALUE value
+),
+pair_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'collectives' AS "check", 'point_to_point' AS source,
+               CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
+               pair || '/' || device AS unit, 'link' AS unit_kind,
+               'test=' || test || ';size_bytes=' || size_bytes || ';mtu=' || coalesce(CAST(mtu_bytes AS VARCHAR), '?')
+                   || ';link=' || coalesce(link_layer, '?') AS comparability,
+               bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
+        FROM point_to_point SEMI JOIN concluded_runs USING (site, run)
+    )
+    ON bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
+    INTO NAME metric VALUE value
 )
-SELECT m.site, m.week, m.run, m.produced_at, 0 AS launch, m."check", m.unit, m.unit_kind, m.metric, m.value,
+SELECT m.site, m.week, m.run, m.produced_at, m.launch, m."check", m.unit, m.unit_kind, m.metric, m.value,
        c.unit AS unit_of_measure, m.comparability, m.origin, m.evidence
-FROM (SELECT * FROM link_values UNION ALL SELECT * FROM port_values) m
+FROM (
+    SELECT *, 0 AS launch FROM link_values UNION ALL BY NAME SELECT *, 0 AS launch FROM port_values
+    UNION ALL BY NAME SELECT * FROM store_values UNION ALL BY NAME SELECT * FROM collective_values
+    UNION ALL BY NAME SELECT * FROM pair_values
+) m
 JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric;
 
 -- How each data-quality expectation fared over runs.

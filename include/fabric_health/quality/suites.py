@@ -43,11 +43,11 @@ class Rule:
 # Values that a column may have besides null.
 VALUES: Mapping[tuple[type[Row], str], tuple[str, ...]] = {
     (Fact, "state"): tuple(FactState),
-    (Fact, "unit_kind"): ("node", "gpu", "nic", "drive", "switch", "port"),
+    (Fact, "unit_kind"): ("node", "gpu", "nic", "drive", "switch", "port", "fabric", "launch", "object_store"),
     (Finding, "severity"): tuple(Severity),
     (Finding, "kind"): tuple(FindingKind),
     (Coverage, "state"): tuple(CoverageState),
-    (Coverage, "unit_kind"): ("node", "switch"),
+    (Coverage, "unit_kind"): ("node", "switch", "fabric", "machine", "object_store"),
     (Link, "link_layer"): ("InfiniBand", "Ethernet"),
     (KernelEvent, "kind"): ("xid", "sxid", "lost_carrier"),
     (KernelEvent, "unit_kind"): ("gpu", "nic", "node"),
@@ -96,7 +96,7 @@ def contract_rules(row_type: type[Row], origin: str, *, of_many_runs: bool = Fal
             rules.append(_between(c.name, low, high, Severity.WARNING, "unless its unit is wrong", c.unit))
         if (row_type, c.name) in VALUES:
             rules.append(_one_of(c.name, VALUES[row_type, c.name]))
-    rules.append(_one_of("origin", (origin,)))
+    rules.append(_one_of("origin", dict.fromkeys((origin, "measured"))))
     if row_type in FROM_EVIDENCE:
         rules.append(
             Rule(

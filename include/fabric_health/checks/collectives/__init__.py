@@ -40,6 +40,7 @@ COLLECTIVES = Check(
     judge=judge,
     unit_of=_unit_of,
     launches=launches,
+    results=(Collective, PointToPoint),
     doc=(
         "Runs collectives in independent launches, proves that each is the measurement asked for (hosts, ranks, sizes, "
         "values, transport, arithmetic), holds bus bandwidth against floors where a site sets them, and compares nodes "

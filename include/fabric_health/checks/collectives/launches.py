@@ -38,7 +38,7 @@ def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...
 def gloo_launches(chosen: Settings) -> list[Launch]:
     """Return the launches of the gloo engine, on the machine that runs jobs."""
     return [
-        Launch(name, gloo_spec(chosen.gloo, name), (LOCAL_UNIT,))
+        Launch(name, gloo_spec(chosen.gloo, name), (LOCAL_UNIT,), origin="measured", unit_kind="machine")
         for name in (f"gloo-{i}" for i in range(1, chosen.launches + 1))
     ]
 

@@ -38,6 +38,7 @@ OBJECT_STORE = Check(
     judge=judge,
     unit_of=_unit_of,
     launches=launches,
+    results=(ObjectStoreResult,),
     doc=(
         "Measures an S3 object store with `warp` (production) or with the embedded engine: GET, PUT, mixed, DELETE and "
         "STAT loads at the sizes the site file names, several launches each in random order. A launch that ran on "
