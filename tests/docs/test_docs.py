@@ -143,34 +143,49 @@ def _texts(node: ast.AST) -> set[str]:
 BUILT = {
     "attribute": {"iommu_mode", "acs_state", "ecc_sram_correctable", "ecc_dram_correctable"},
     "column": {"link_downed", "link_error_recovery", "symbol_errors"},
-    "rule": {"port_admin_up", "port_up"},
     "RULE": {"config_equals_golden"},
+    "f'{kind}_as_fast_as_peers'": {"node_as_fast_as_peers", "rail_as_fast_as_peers"},
     "f'port_{metric}_known'": {f"port_{m}_known" for m in unread._TITLES},
 }
 
 
 def _rule_names(folder: Path) -> set[str]:
     """Return every rule name that findings under ``folder`` are made with."""
+    trees = {file.name: ast.parse(file.read_text()) for file in folder.rglob("*.py")}
+    handing_on = {"finding": None} | {
+        f.name: [p.arg for p in f.args.args].index("rule")
+        for tree in trees.values()
+        for f in ast.walk(tree)
+        if isinstance(f, ast.FunctionDef) and "rule" in [p.arg for p in f.args.args]
+    }
     out: set[str] = set()
-    for file in folder.rglob("*.py"):
-        for call in ast.walk(ast.parse(file.read_text())):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_RULES":
+                assert isinstance(node.value, ast.Dict)
+                out |= {k.value for k in node.value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)}
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            where = [k.value for k in call.keywords if k.arg == "rule" and call.func.id == "finding"]
-            if call.func.id == "deviation":
-                where += call.args[1:2]
-            for node in where:
-                source = ast.unparse(node)
-                if file.name == "rule.py" and source == "rule":
-                    continue  # `deviation` hands on what it was given
-                if source == "f'port_{s.metric}'":
-                    out |= {f"port_{m}" for m in _profile_metrics()}
-                elif isinstance(node, (ast.Name, ast.JoinedStr)):
-                    assert source in BUILT, f"{file.name}: how is this rule name built? {source}"
-                    out |= BUILT[source]
-                else:
-                    out |= _texts(node)
+            if node.func.id not in handing_on:
+                continue
+            place = handing_on[node.func.id]
+            given = [k.value for k in node.keywords if k.arg == "rule"]
+            given += [] if place is None else node.args[place : place + 1]
+            for value in given:
+                out |= _spelt_out(value, name)
     return out
+
+
+def _spelt_out(value: ast.expr, file: str) -> set[str]:
+    source = ast.unparse(value)
+    if source in ("rule", "problem.rule"):
+        return set()  # handed on by a function whose own calls are looked at, or a key of _RULES
+    if source == "f'port_{s.metric}'":
+        return {f"port_{m}" for m in _profile_metrics()}
+    if isinstance(value, (ast.Name, ast.JoinedStr)):
+        assert source in BUILT, f"{file}: how is this rule name built? {source}"
+        return BUILT[source]
+    return _texts(value)
 
 
 def _profile_metrics() -> set[str]:
