@@ -28,7 +28,10 @@ def link_findings(view: FabricView, no_manager: Finding | None) -> list[Finding]
         unjudged += port.expected_width is None and port.expected_lane_gbps is None
         out += _width(view, port, far, unknown["width"])
         out += _speed(view, port, far, unknown["speed"])
-    out += [_gap(view, metric, ports) for metric, ports in unknown.items() if ports]
+    if unknown["width"]:
+        out.append(_gap(view, "link_width_known", "width", unknown["width"]))
+    if unknown["speed"]:
+        out.append(_gap(view, "link_speed_known", "speed", unknown["speed"]))
     if unjudged:
         out.append(_no_expectation(view, unjudged))
     return [*out, *_without_lid(view, no_manager)]
@@ -108,11 +111,11 @@ def _speed(view: FabricView, port: FabricPort, far: FabricPort | None, unknown: 
     ]
 
 
-def _gap(view: FabricView, metric: str, ports: list[str]) -> Finding:
+def _gap(view: FabricView, rule: str, metric: str, ports: list[str]) -> Finding:
     first = ", ".join(ports[:_NAMED]) + (", ..." if len(ports) > _NAMED else "")
     return not_judged(
         view,
-        f"link_{metric}_known",
+        rule,
         metric,
         Severity.WARNING,
         f"The {metric} of {len(ports)} link{'s' if len(ports) > 1 else ''} of {view.name} is not known: {first}.",
