@@ -337,6 +337,11 @@ def fingerprint_of(obj: Mapping[str, Any]) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def description_of(manifest: Mapping[str, Any]) -> str:
+    """Return a hash of a manifest that was not made from a job's description."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode()).hexdigest()
+
+
 @cache
 def _wrapper() -> str:
     return resources.files("fabric_health.jobs.kubernetes").joinpath("wrapper.py").read_text(encoding="utf-8")
