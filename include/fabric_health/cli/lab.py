@@ -32,6 +32,8 @@ def up(
     clock.tell(f"object store at {store.endpoint}; starting the lab's units")
     info = lab.up(context.obj or default_site_file(), home())
     clock.tell(f"{info.units} units answer over SSH on port {info.port}")
+    if info.no_fabric:
+        clock.tell(f"without its InfiniBand fabric: {info.no_fabric}")
     if planted:
         plant()
 
@@ -71,7 +73,7 @@ def fault(
     value: Annotated[str | None, typer.Argument(help="value, where the kind takes one")] = None,
 ) -> None:
     """Give a unit of the lab a fault; it takes effect at once."""
-    from fabric_health.lab import lab
+    from fabric_health.lab import infiniband, lab
 
     if kind is None or unit is None:
         grid(
@@ -79,7 +81,8 @@ def fault(
             [
                 [k.name, k.unit_kind, f"{k.value_doc} ({k.default})" if k.default else k.value_doc, k.doc]
                 for k in CATALOGUE.values()
-            ],
+            ]
+            + [[name, "fabric", "", doc] for name, doc in infiniband.KINDS.items()],
         )
         return
     added = lab.add_fault(home(), kind, unit, value)
