@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Self
@@ -14,6 +15,7 @@ from fabric_health.errors import SiteError, UsageError
 from fabric_health.site import Fabric, Identifier, ReachProfile, Site, expand
 
 LOCAL = "local"
+_RANGE = re.compile(r"^(\d{1,3})(?:-(\d{1,3}))?$")
 
 
 def _width(value: object) -> object:
@@ -177,13 +179,19 @@ def node_key(name: str) -> str:
 
 
 def _numbers(at: str, ranges: str) -> list[str]:
-    names = _names(at, ranges if "[" in ranges else f"[{ranges}]")
-    if not all(n.isascii() and n.isdigit() and 0 < int(n) < 255 for n in names):
-        raise ValueError(f"{at}: ports {ranges!r}; expected port numbers from 1 to 254, such as 1-8")
-    return names
+    out: list[str] = []
+    for part in ranges.split(","):
+        found = _RANGE.match(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 0 < first <= last < 255:
+            raise ValueError(f"{at}: ports {ranges!r}; expected port numbers from 1 to 254, such as 1-8")
+        out += [str(n) for n in range(first, last + 1)]
+    return out
 
 
 def _names(at: str, ranges: str) -> list[str]:
+    if "[" not in ranges and "," not in ranges:
+        return [ranges]
     try:
         return expand(ranges)
     except UsageError as error:
