@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from fabric_health import site as site_module
 from fabric_health.checks.check import Context, RowSet
+from fabric_health.checks.collectives.judge import _RULES as LAUNCH_RULES
 from fabric_health.checks.registry import ENTRIES, Entry
 from fabric_health.checks.switch_config import port_rules, unread
 from fabric_health.cli.main import app
@@ -24,6 +25,7 @@ from fabric_health.cli.terminal import Exit
 from fabric_health.datasets import sql
 from fabric_health.datasets.contracts import columns
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, UnitEvidence
+from fabric_health.jobs.settings import JobSettings, KubernetesSettings
 from fabric_health.lab.faults import CATALOGUE, PLANTED
 from fabric_health.site import Thresholds, load_site
 
@@ -135,57 +137,101 @@ def test_a_command_line_that_is_wrong_is_noticed() -> None:
             _parse(command, "fabric-health", wrong)
 
 
-def _texts(node: ast.AST) -> set[str]:
-    return {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+SHARED = {"unit_answers", "unit_has_rows", "check_finishes"}
 
-
-# Rule names that code builds: where they are built, and how to get them.
+# Rule names that code builds from others: where, how, and what comes of it.
 BUILT = {
-    "attribute": {"iommu_mode", "acs_state", "ecc_sram_correctable", "ecc_dram_correctable"},
-    "column": {"link_downed", "link_error_recovery", "symbol_errors"},
-    "RULE": {"config_equals_golden"},
-    "f'{kind}_as_fast_as_peers'": {"node_as_fast_as_peers", "rail_as_fast_as_peers"},
-    "f'port_{metric}_known'": {f"port_{m}_known" for m in unread._TITLES},
+    ("driver_firmware", "attribute"): {"iommu_mode", "acs_state", "ecc_sram_correctable", "ecc_dram_correctable"},
+    ("driver_firmware", "column"): {"link_downed", "link_error_recovery", "symbol_errors"},
+    ("switch_config", "f'port_{metric}_known'"): {f"port_{m}_known" for m in unread._TITLES},
+    ("collectives", "f'{kind}_as_fast_as_peers'"): {"node_as_fast_as_peers", "rail_as_fast_as_peers"},
 }
 
 
-def _rule_names(folder: Path) -> set[str]:
-    """Return every rule name that findings under ``folder`` are made with."""
-    trees = {file.name: ast.parse(file.read_text()) for file in folder.rglob("*.py")}
-    handing_on = {"finding": None} | {
-        f.name: [p.arg for p in f.args.args].index("rule")
-        for tree in trees.values()
-        for f in ast.walk(tree)
-        if isinstance(f, ast.FunctionDef) and "rule" in [p.arg for p in f.args.args]
-    }
+def _rule_names(check: str) -> set[str]:
+    """Return every rule name that findings of a check are made with, found in its code."""
+    trees = [ast.parse(file.read_text()) for file in (PACKAGE / "checks" / check).rglob("*.py")]
+    taking = {"finding": None} | {n: i for tree in trees for n, i in _taking_a_rule(tree)}
     out: set[str] = set()
-    for name, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_RULES":
-                assert isinstance(node.value, ast.Dict)
-                out |= {k.value for k in node.value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)}
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            if node.func.id not in handing_on:
-                continue
-            place = handing_on[node.func.id]
-            given = [k.value for k in node.keywords if k.arg == "rule"]
-            given += [] if place is None else node.args[place : place + 1]
-            for value in given:
-                out |= _spelt_out(value, name)
+    for tree in trees:
+        scopes: list[ast.AST] = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        for scope in scopes:
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Call):
+                    for value in _given_rules(node, taking):
+                        out |= _spelt_out(value, [scope, tree], check)
     return out
 
 
-def _spelt_out(value: ast.expr, file: str) -> set[str]:
+def _given_rules(call: ast.Call, taking: dict[str, int | None]) -> list[ast.expr]:
+    func = call.func
+    name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+    if name not in taking:
+        return []
+    place = taking[name]
+    return [k.value for k in call.keywords if k.arg == "rule"] + ([] if place is None else call.args[place : place + 1])
+
+
+def _taking_a_rule(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield functions with a parameter ``rule`` and classes with a field of that name, with its position."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef):
+            names = [a.arg for a in node.args.args if a.arg != "self"]
+        elif isinstance(node, ast.ClassDef):
+            fields = [s for s in node.body if isinstance(s, ast.AnnAssign)]
+            names = [ast.unparse(s.target) for s in fields if "ClassVar" not in ast.unparse(s.annotation)]
+        if "rule" in names and isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name, names.index("rule")
+
+
+def _spelt_out(value: ast.expr, scopes: list[ast.AST], check: str) -> set[str]:
+    """Return the names that an expression can be: those that are handed on are found where they come from."""
     source = ast.unparse(value)
-    if source in ("rule", "problem.rule"):
-        return set()  # handed on by a function whose own calls are looked at, or a key of _RULES
+    if (check, source) in BUILT:
+        return BUILT[check, source]
     if source == "f'port_{s.metric}'":
         return {f"port_{m}" for m in _profile_metrics()}
-    if isinstance(value, (ast.Name, ast.JoinedStr)):
-        assert source in BUILT, f"{file}: how is this rule name built? {source}"
-        return BUILT[source]
-    return _texts(value)
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return {value.value}
+    if isinstance(value, ast.IfExp):
+        return _spelt_out(value.body, scopes, check) | _spelt_out(value.orelse, scopes, check)
+    handed_on = {
+        ast.unparse(n) for c in ast.walk(scopes[0]) if isinstance(c, ast.comprehension) for n in ast.walk(c.target)
+    }
+    if source in handed_on or (isinstance(value, ast.Attribute) and value.attr == "rule"):
+        return set()
+    bound = next((names for scope in scopes if (names := _bound(source, scope))), set())
+    assert bound or source == "rule", f"{check}: how is this rule name built? {source}"
+    return bound
+
+
+def _bound(name: str, scope: ast.AST) -> set[str]:
+    """Return the literal texts that a function or module binds to ``name``: assigned, or in a loop over tuples."""
+    literal = {
+        ast.unparse(n.targets[0]): n.value.elts
+        for n in ast.walk(scope)
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Tuple)
+    }
+    out: set[str] = set()
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            target, values = node.targets[0], [node.value]
+        elif isinstance(node, ast.For):
+            rows = node.iter.elts if isinstance(node.iter, ast.Tuple) else literal.get(ast.unparse(node.iter), [])
+            target, values = node.target, list(rows)
+        else:
+            continue
+        for value in values:
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            out |= {
+                v.value
+                for t, v in pairs
+                if ast.unparse(t) == name and isinstance(v, ast.Constant) and isinstance(v.value, str)
+            }
+    return out
 
 
 def _profile_metrics() -> set[str]:
@@ -194,22 +240,28 @@ def _profile_metrics() -> set[str]:
     return {c.args[0].value for c in calls if isinstance(c.args[0], ast.Constant) and isinstance(c.args[0].value, str)}
 
 
-@pytest.mark.parametrize("check", [e.name for e in ENTRIES])
+# Checks that are documented, registered or not yet.
+CHECKS = sorted({e.name for e in ENTRIES} | {p.stem for p in (ROOT / "docs" / "checks").glob("*.md")})
+
+
+@pytest.mark.parametrize("check", CHECKS)
 def test_every_rule_is_documented(check: str) -> None:
-    rules = _rule_names(PACKAGE / "checks" / check)
-    shared = {"unit_answers", "unit_has_rows", "check_finishes"}
+    rules = _rule_names(check)
     text = _text(f"docs/checks/{check}.md")
     assert rules
-    assert not {r for r in rules | shared if f"`{r}`" not in text}
+    assert not {r for r in rules | SHARED if f"`{r}`" not in text}
 
 
-@pytest.mark.parametrize("check", [e.name for e in ENTRIES])
+@pytest.mark.parametrize("check", CHECKS)
 def test_every_documented_rule_exists(check: str) -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (?:C|W|I|by number)", _text(f"docs/checks/{check}.md"), re.M)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    known = _rule_names(PACKAGE / "checks" / check) | {"unit_answers", "unit_has_rows", "check_finishes"}
     assert named
-    assert not named - known
+    assert not named - _rule_names(check) - SHARED
+
+
+def test_each_rule_of_a_refused_launch_is_told() -> None:
+    assert set(LAUNCH_RULES) <= _rule_names("collectives")
 
 
 def test_every_site_key_is_documented() -> None:
@@ -218,6 +270,18 @@ def test_every_site_key_is_documented() -> None:
         if isinstance(model, type) and issubclass(model, BaseModel) and model is not Thresholds:
             missing = {k for k in model.model_fields if f"`{k}`" not in text}
             assert not missing, model.__name__
+
+
+def test_every_job_key_is_documented_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", _text("docs/jobs.md"), re.M))
+    told = {k: default for keys, default in rows.items() for k in re.findall(r"`(\w+)`", keys)}
+    for model in (JobSettings, KubernetesSettings):
+        assert set(model.model_fields) <= set(told), model.__name__
+        for name, described in model.model_fields.items():
+            if described.is_required():
+                assert told[name] == "required", name
+            elif isinstance(described.default, (str, int, float)) and name != "home":
+                assert f"`{described.default}`".lower() in told[name], name
 
 
 def test_every_threshold_is_documented_with_its_default() -> None:
@@ -281,7 +345,7 @@ def test_the_screenshot_is_small() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_by_page)
 def test_pages_hold_no_private_paths(page: Path) -> None:
-    assert not re.search(r"/tmp/|/root/|/home/|/work/", page.read_text(encoding="utf-8"))
+    assert not re.search(r"(?<!\w)/(?:tmp|root|home|work)/", page.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
