@@ -45,6 +45,32 @@ CASES = [
     ),
     ("password=s3cr3t;x", "password=<redacted>;x"),
     ("postgres://user:s3cr3t@host/db", "postgres://user:<redacted>@host/db"),
+    ("redis://:s3cr3t@host/0", "redis://:<redacted>@host/0"),
+    # Counts of tokens, vocabularies and settings are measurements, not secrets.
+    ("Total input tokens:                      24640", "Total input tokens:                      24640"),
+    ('{"total_output_tokens": 22011,"max_tokens":5,"x":1}', '{"total_output_tokens": 22011,"max_tokens":5,"x":1}'),
+    ("max_tokens=512,tokens_per_s=1.5e+03", "max_tokens=512,tokens_per_s=1.5e+03"),
+    ('"tokenizer": "org/model", "eos_token": "</s>"', '"tokenizer": "org/model", "eos_token": "</s>"'),
+    ('"password": null, "secret": false', '"password": null, "secret": false'),
+    ("no password strength-check", "no password strength-check"),
+    ("ntp server 10.0.0.10 key 7 prefer", "ntp server 10.0.0.10 key 7 prefer"),
+    ("GPU 0: key 1 of 3", "GPU 0: key 1 of 3"),
+    ("password:\n  user: x", "password:\n  user: x"),
+    # Forms that were missed.
+    ("enable secret 8a kEyOfAeS role x", "enable secret 8a <redacted> role x"),
+    ("tacacs-server key 8a kEyOfAeS", "tacacs-server key 8a <redacted>"),
+    ("   key 0abc1234 7 06070D221D1C5A", "   key 0abc1234 7 <redacted>"),
+    (
+        "snmp-server user u g v3 localized f5717f44 auth md5 be2eca3fc858b62b2128 priv aes be2eca3fc858b62b2128",
+        "snmp-server user u g v3 localized f5717f44 auth md5 <redacted> priv aes <redacted>",
+    ),
+    ("warp get --secret-key s3cr3t --tls --max-tokens 5", "warp get --secret-key <redacted> --tls --max-tokens 5"),
+    ('{"cmd": "x --token s3cr3t"}', '{"cmd": "x --token <redacted>"}'),
+    ('"Authorization": "Bearer s3cr3t"', '"Authorization": "Bearer <redacted>"'),
+    ("GET /?X-Amz-Signature=0123456789abcdef0123&x=1", "GET /?X-Amz-Signature=<redacted>&x=1"),
+    ("login with hf_" + "aB3" * 12, "login with <redacted token>"),
+    (r'{"password": "s3\"cr3t", "x": 1}', '{"password": "<redacted>", "x": 1}'),
+    (r'{"log": "{\"password\": \"s3cr3t\"}"}', r'{"log": "{\"password\": \"<redacted>\"}"}'),
 ]
 
 
@@ -56,6 +82,18 @@ def test_takes_the_value_and_keeps_the_type(raw: str, expected: str) -> None:
 @pytest.mark.parametrize(("raw", "expected"), CASES)
 def test_redacting_twice_is_redacting_once(raw: str, expected: str) -> None:
     assert Redactor().text(expected) == expected
+
+
+def test_a_secret_that_is_known_is_found_in_the_forms_it_takes() -> None:
+    text = Redactor(('p"a/s s',)).text('p"a/s s, {"x": "p\\"a/s s"}, http://h/?x=p%22a%2Fs%20s')
+    assert text == '<redacted>, {"x": "<redacted>"}, http://h/?x=<redacted>'
+
+
+def test_a_secret_behind_its_option_is_taken_from_an_argv() -> None:
+    argv = ("warp", "get", "--secret-key", "s3cr3t", "--access_key", "--tls", "--max-tokens", "5", "--token=s3cr3t")
+    clean = ("warp", "get", "--secret-key", "<redacted>", "--access_key", "--tls", "--max-tokens", "5")
+    assert Redactor().argv(argv) == (*clean, "--token=<redacted>")
+    assert Redactor().argv(Redactor().argv(argv)) == (*clean, "--token=<redacted>")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +112,18 @@ def test_redacting_twice_is_redacting_once(raw: str, expected: str) -> None:
         " key 7",
         "md5 1 ",
         "-----BEGIN ",
+        "--a-",
+        "tokens_",
+        "tokens:1",
+        'password"',
+        '\\"',
+        '"password":"\\\\',
+        'token\\"',
+        " key a",
+        "auth md5 0",
+        "signature=0",
+        "authorization: ",
+        "hf_",
     ],
 )
 def test_hostile_text_costs_linear_time(unit: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote
 
 MIB = 1 << 20
 
@@ -126,7 +127,9 @@ class Redactor:
 
     def __post_init__(self) -> None:
         self._patterns = _SECRET_PATTERNS
-        self.literals = tuple(sorted({s for s in self.literals if len(s) >= 4}, key=len, reverse=True))
+        # Also as they stand within JSON and within an address.
+        forms = {f for s in self.literals for f in (s, json.dumps(s)[1:-1], quote(s, safe=""))}
+        self.literals = tuple(sorted((f for f in forms if len(f) >= 4), key=lambda f: (-len(f), f)))
 
     def text(self, value: str) -> str:
         """Return ``value`` with every known secret replaced by ``<redacted>``."""
@@ -136,12 +139,20 @@ class Redactor:
             value = pattern.sub(replacement, value)
         return value
 
+    def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a command with every known secret replaced, also one that follows its option."""
+        out: list[str] = []
+        for before, word in zip(("", *argv), argv, strict=False):
+            secret = _SECRET_OPTION.fullmatch(before) and not word.startswith("-")
+            out.append("<redacted>" if secret else self.text(word))
+        return tuple(out)
+
     def evidence(self, evidence: UnitEvidence) -> UnitEvidence:
         """Return a copy of ``evidence`` with argv, stdout, stderr and detail redacted."""
         results = tuple(
             replace(
                 r,
-                argv=tuple(self.text(a) for a in r.argv),
+                argv=self.argv(r.argv),
                 stdout=self.text(r.stdout),
                 stderr=self.text(r.stderr),
             )
@@ -150,8 +161,18 @@ class Redactor:
         return replace(evidence, detail=self.text(evidence.detail), results=results)
 
 
-_KEYWORDS = r"(?:password|passwd|passkey|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|community)[\w.-]{0,64}"
+# What follows `token` in names that hold no secret: vocabularies, and counts and ids of tokens with a number as value.
+_BEARER = (
+    r"(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)token(?!iz)"
+    r"(?!(?:s|_)[\w.-]{0,64}\\{0,3}\"?[ \t]*[:=][ \t]*-?\d[\d.,]{0,20}(?:e[+-]?\d{1,3})?(?:[\s,;)}\]\"']|\Z))"
+)
+_WORDS = r"password|passwd|passphrase|passkey|secret|api[_-]?key|access[_-]?key|secret[_-]?key|community"
+_KEYWORDS = rf"(?:{_WORDS}|{_BEARER})[\w.-]{{0,64}}"
+# A value that says there is none is no secret.
+_NO_VALUE = r"(?!(?:null|true|false)(?:[\s,;}\])]|\Z))"
 _BARE_VALUE = r"[^\s,;&\"'{\[]+"
+# How devices write the type of a secret: 7, 5, and 8a for AES in Arista EOS.
+_TYPE = r"\d{1,2}a?"
 
 # The secret's TYPE stays (a change from type 7 to sha512 is a fact worth seeing), its value goes.
 _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -170,15 +191,25 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"radius-server key|tacacs-server key)"
             # The number of a key before its digest (`authentication-key 1 md5 7 ...`), the digest, the type.
             r"(?:[ \t]+\d{1,10}(?=[ \t]+(?:md5|sha)))?+(?:[ \t]+(?:sha\d{1,3}|md5|encrypted)(?=[ \t]))?+"
-            r"(?:[ \t]+\d{1,2}(?=[ \t]))?+[ \t]+)"
+            rf"(?:[ \t]+{_TYPE}(?=[ \t]))?+[ \t]+)"
+            # Settings of NX-OS about passwords.
+            r"(?!strength-check\b|secure-mode\b|prompt username\b)"
             r"(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
         ),
         r"\1<redacted>",
     ),
-    (re.compile(r"(?m)((?:^|[ \t])key[ \t]+\d[ \t]+)(?!<redacted>|key-string|[{\[:=])\S+"), r"\1<redacted>"),
+    # A key with its type; `ntp server ... key 7 prefer` names a key. Of MACsec, the key's own name comes before.
     (
         re.compile(
-            r"(?i)(\b(?:radius|tacacs)-server[ \t][^\n]{0,200}?[ \t]key[ \t]+(?:\d{1,2}[ \t]+)?+)(?!<redacted>)\S+"
+            r"(?m)((?:^|[ \t])key[ \t]+(?:[0-9a-f]{2,64}[ \t]+)?+(?:[05678]|8a)[ \t]+)"
+            r"(?!<redacted>|key-string|prefer|iburst|burst|version|vrf|use-vrf|source|minpoll|maxpoll|[{\[:=])\S+"
+        ),
+        r"\1<redacted>",
+    ),
+    (
+        re.compile(
+            r"(?i)(\b(?:radius|tacacs)-server[ \t][^\n]{0,200}?[ \t]key[ \t]+"
+            rf"(?:{_TYPE}[ \t]+)?+)(?!<redacted>)\S+"
         ),
         r"\1<redacted>",
     ),
@@ -188,7 +219,10 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         r"\1<redacted>",
     ),
     (
-        re.compile(r"(?i)(\b(?:auth[ \t]+(?:md5|sha[\w-]*)|priv(?:[ \t]+(?:aes[\w-]*|des))?)[ \t]+)0x[0-9a-f]{8,}"),
+        re.compile(
+            r"(?i)(\b(?:auth[ \t]+(?:md5|sha[\w-]*)|priv(?:[ \t]+(?:aes[\w-]*|des))?)[ \t]+)"
+            r"(?:0x[0-9a-f]{8,}|[0-9a-f]{16,})"
+        ),
         r"\1<redacted>",
     ),
     # SNMP communities are the keys of their table.
@@ -197,15 +231,50 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # A quoted value stays quoted, and what stands behind a quoted key is quoted: JSON remains JSON. A value behind a
     # bare word (`--session-token=...`, which may itself be within a JSON string) is replaced without quotes.
     (
-        re.compile(rf"(?i)({_KEYWORDS}\"?\s*[:=]\s*)(\"(?!\$\w{{1,5}}\$<redacted>\")[^\"\n]+\"|'[^'\n]+')"),
+        re.compile(
+            rf"(?i)({_KEYWORDS}(?:\"\s{{0,64}}|[ \t]{{0,64}})[:=]\s{{0,64}})"
+            r"(\"(?!\$\w{1,5}\$<redacted>\")(?:[^\"\\\n]|\\.)+\"|'[^'\n]+')"
+        ),
         r'\1"<redacted>"',
     ),
-    (re.compile(rf"(?i)({_KEYWORDS}\"\s*[:=]\s*)(?!<redacted){_BARE_VALUE}"), r'\1"<redacted>"'),
-    (re.compile(rf"(?i)({_KEYWORDS}\s*[:=]\s*)(?!<redacted){_BARE_VALUE}"), r"\1<redacted>"),
-    (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<redacted>"),
+    # JSON within a JSON string.
+    (re.compile(rf"(?i)({_KEYWORDS}\\{{1,3}}\"[ \t]{{0,8}}:[ \t]{{0,8}}\\{{1,3}}\")[^\"\\\n]+"), r"\1<redacted>"),
+    (
+        re.compile(rf"(?i)({_KEYWORDS}\"[ \t]{{0,64}}[:=][ \t]{{0,64}})(?!<redacted){_NO_VALUE}{_BARE_VALUE}"),
+        r'\1"<redacted>"',
+    ),
+    (
+        re.compile(rf"(?i)({_KEYWORDS}[ \t]{{0,64}}[:=][ \t]{{0,64}})(?!<redacted){_NO_VALUE}{_BARE_VALUE}"),
+        r"\1<redacted>",
+    ),
+    # Options on a command line.
+    (
+        re.compile(
+            r"(?i)((?:^|(?<=[\s\"']))--?(?:[a-z0-9]{1,20}-){0,4}"
+            r"(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key)[ \t]+)"
+            r"(?!-|<redacted>)[^\s\"']+",
+            re.M,
+        ),
+        r"\1<redacted>",
+    ),
+    (
+        re.compile(r"(?i)\b(authorization\\?\"?\s{0,8}[:=]\s{0,8}\\?[\"']?(?:bearer|basic|token)[ \t]+)[^\s\"'\\<]+"),
+        r"\1<redacted>",
+    ),
+    # Signatures of S3 requests, in a header or in an address.
+    (re.compile(r"(?i)(\b(?:x-amz-)?signature=)[0-9a-f]{16,}"), r"\1<redacted>"),
     (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>"),
-    (re.compile(r"(?i)(\b\w{1,20}://[^\s:/@]{1,128}:)[^\s@/]{1,256}(@)"), r"\1<redacted>\2"),
+    # Tokens of Hugging Face, GitHub, GitLab and NVIDIA's registry, by their form.
+    (
+        re.compile(r"\b(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|glpat-[\w-]{20,}|nvapi-[\w-]{20,})"),
+        "<redacted token>",
+    ),
+    (re.compile(r"(?i)(\b\w{1,20}://[^\s:/@]{0,128}:)[^\s@/]{1,256}(@)"), r"\1<redacted>\2"),
+)
+# An option of a command whose value is the next argument.
+_SECRET_OPTION = re.compile(
+    r"(?i)--?(?:[a-z0-9]{1,20}[-_]){0,4}(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key)"
 )
 
 
