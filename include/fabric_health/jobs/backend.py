@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Protocol
 
 from fabric_health.connections import ConnectionSource, home
 from fabric_health.jobs.local import LocalBackend
 from fabric_health.jobs.settings import settings
-from fabric_health.jobs.spec import JobResult, JobSpec
+from fabric_health.jobs.spec import JobResult, JobSpec, JobStatus, RetryClass
 from fabric_health.site import Site
 
 Tell = Callable[[str], None]
@@ -46,6 +47,20 @@ def open_backend(site: Site, run: str, connections: ConnectionSource) -> Backend
     return LocalBackend(home=home(), run_name=run, tools=tools, connections=connections)
 
 
+def run_job(spec: JobSpec, backend: Backend, tell: Tell) -> JobResult:
+    """Run a job, and once more when it was lost (evicted, deleted, its machine gone) and may be tried again.
+
+    A job that failed, took too long or was cut is a result: it is never tried again here.
+    """
+    result = backend.run(spec, tell)
+    if result.status is not JobStatus.LOST or spec.retry is not RetryClass.INFRASTRUCTURE:
+        return result
+    tell(f"{spec.name} was lost, it is tried once more: {result.reason}")
+    backend.release(spec.name)
+    again = backend.run(spec, tell)
+    return replace(again, reason="; ".join(r for r in (again.reason, f"first try: {result.reason}") if r))
+
+
 def run_all(
     specs: Sequence[JobSpec],
     backend: Backend,
@@ -60,7 +75,7 @@ def run_all(
     """
     if parallel <= 1:
         for spec in specs:
-            result = backend.run(spec, tell)
+            result = run_job(spec, backend, tell)
             on_result(spec, result)
             backend.release(spec.name)
         return
@@ -70,7 +85,7 @@ def run_all(
         try:
             while True:
                 for spec in queue:
-                    running[threads.submit(backend.run, spec, tell)] = spec
+                    running[threads.submit(run_job, spec, backend, tell)] = spec
                     if len(running) >= parallel:
                         break
                 if not running:
