@@ -102,6 +102,59 @@ def test_another_process_with_the_same_number_is_left_alone(tmp_path: Path) -> N
         innocent.kill()
 
 
+def test_a_session_whose_number_another_process_has_now_is_left_alone(tmp_path: Path) -> None:
+    """As after a restart of the machine: the recorded process is long gone, the innocent one started later."""
+    b = background(tmp_path)
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as innocent:
+        earlier = psutil.Process(innocent.pid).create_time() - 3600
+        b.record.write_text(json.dumps({"pid": innocent.pid, "started": earlier}))
+        assert b.running() is None
+        assert b.stop(1) is False
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_a_session_of_before_the_machine_started_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=2).pid)"],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    orphan = psutil.Process(int(leader.communicate(timeout=30)[0]))
+    b = background(tmp_path)
+    started = orphan.create_time()
+    b.record.write_text(json.dumps({"pid": leader.pid, "started": started}))
+    monkeypatch.setattr(psutil, "boot_time", lambda: started + 60)
+    assert b.stop(1) is False
+    assert orphan.is_running()
+    monkeypatch.setattr(psutil, "boot_time", lambda: started - 60)
+    assert b.stop(1) is True
+    assert not psutil.pid_exists(orphan.pid) or orphan.status() == psutil.STATUS_ZOMBIE
+
+
+def test_whoever_stops_it_is_no_member_though_it_carries_the_mark(marked: Background) -> None:
+    start(marked, STUBBORN)
+    assert marked.mark is not None
+    program = f"""
+import subprocess, sys
+from pathlib import Path
+from fabric_health.processes import Background
+b = Background("x", Path({str(marked.record)!r}), Path({str(marked.log)!r}), {marked.mark!r})
+print(b.stop(1))
+"""
+    # A shell that carries the mark, and a program that it starts.
+    shell = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1"; echo the shell lives', sys.executable, program],
+        env={**os.environ, marked.mark[0]: marked.mark[1], "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert shell.stdout.split("\n")[:2] == ["True", "the shell lives"], shell.stderr
+
+
 @pytest.mark.parametrize("record", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "started": "y"}', "null"])
 def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, record: str) -> None:
     b = background(tmp_path)

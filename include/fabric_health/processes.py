@@ -14,6 +14,9 @@ import psutil
 
 from fabric_health.errors import FabricHealthError
 
+# The kernel tells a process's start relative to the boot, whose time of day moves by whole seconds as the clock is set.
+_CLOCK_STEP_S = 2.0
+
 
 @dataclass(frozen=True)
 class Started:
@@ -26,18 +29,33 @@ class Started:
         """Return the process while it is still that very one and not a zombie."""
         try:
             found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.started) < 0.5 and found.status() != psutil.STATUS_ZOMBIE
+            alive = self._is(found) and found.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return None
-        return found if same else None
+        return found if alive else None
+
+    def may_lead(self) -> bool:
+        """Tell whether a session of this number can be that of the process, which may have ended.
+
+        It cannot once another process has the number, or the machine was started again.
+        """
+        try:
+            return self._is(psutil.Process(self.pid))
+        except psutil.NoSuchProcess:
+            return self.started > psutil.boot_time() - _CLOCK_STEP_S
+        except psutil.Error:
+            return False
+
+    def _is(self, found: psutil.Process) -> bool:
+        return abs(found.create_time() - self.started) < _CLOCK_STEP_S
 
 
 @dataclass(frozen=True)
 class Background:
     """One background process with everything it starts: a session of its own, a record file and a log file.
 
-    ``mark`` is a (variable, value) pair of its environment that only it and its descendants carry; what left the
-    session (a child that made its own) is found by it when stopping.
+    ``mark`` is a (variable, value) pair of its environment that only it and its descendants carry, so no variable
+    that a person may set; what left the session (a child that made its own) is found by it when stopping.
     """
 
     name: str
@@ -101,13 +119,16 @@ class Background:
     def _members(self) -> list[psutil.Process]:
         """Return the live processes of the session, and those that carry the mark."""
         leader = self._recorded()
+        if leader is not None and not leader.may_lead():
+            leader = None
+        # Whoever asks is no member, even where it carries the mark.
+        spared = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
         members = []
         for process in psutil.process_iter():
-            if process.pid == os.getpid():
+            if process.pid in spared:
                 continue
             try:
                 mine = leader is not None and os.getsid(process.pid) == leader.pid
-                mine = mine and process.create_time() >= leader.started - 1 if leader else mine
                 if not mine and self.mark is not None:
                     mine = process.environ().get(self.mark[0]) == self.mark[1]
                 if mine and process.status() != psutil.STATUS_ZOMBIE:

@@ -87,7 +87,7 @@ def test_another_programs_answer_is_not_taken_for_ours(
 ) -> None:
     port = stranger(body)
     ours = embedded.Embedded(home / "airflow", port, "ours", "secret")
-    ours.background.start(["sleep", "60"], env={"AIRFLOW_HOME": str(ours.root)})
+    ours.background.start(["sleep", "60"], env=dict([ours.background.mark]))
     try:
         with pytest.raises(FabricHealthError, match=f"another program answers at http://127.0.0.1:{port}"):
             embedded._wait_until_healthy(ours, lambda _: None)

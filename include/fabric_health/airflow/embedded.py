@@ -28,6 +28,7 @@ RUN_TIMEOUT_S = 3600.0
 PATIENCE_S = 180.0
 DAG = "weekly_fabric_health"
 USER = "admin"
+_MARK = "FABRIC_HEALTH_AIRFLOW_PROCESS"
 _DONE = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
 
@@ -58,7 +59,8 @@ class Embedded:
             "airflow",
             self.root / "airflow.process.json",
             self.root / "standalone.log",
-            mark=("AIRFLOW_HOME", str(self.root)),
+            # Not AIRFLOW_HOME, which a person may well export in the shell that `make stop` is typed in.
+            mark=(_MARK, str(self.root)),
         )
 
     def environment(self) -> dict[str, str]:
@@ -70,6 +72,7 @@ class Embedded:
             **_connection_variables(),
             "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "AIRFLOW_HOME": str(self.root),
+            _MARK: str(self.root),
             "AIRFLOW__CORE__DAGS_FOLDER": str(checkout / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(checkout / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
