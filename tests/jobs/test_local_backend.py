@@ -230,9 +230,14 @@ def test_an_interrupted_task_ends_its_job(backend, tmp_path):
         wait_for(lambda: (folder / "stdout").is_file() and (folder / "stdout").read_text() == "up\n")
         signal.raise_signal(signal.SIGINT)
 
+    # Set here: a shell that starts the tests in the background has them ignore this signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt_when_up).start()
-    with pytest.raises(KeyboardInterrupt):
-        backend.run(python("import time; print('up', flush=True); time.sleep(60)"), quiet)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            backend.run(python("import time; print('up', flush=True); time.sleep(60)"), quiet)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert json.loads((folder / "ended.json").read_text())["status"] == "cancelled"
 
 
