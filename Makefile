@@ -13,6 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 ##@ Use
 .PHONY: run
 run: $(VENV)/.runtime ## Set up, run the weekly chain on the lab with a real Airflow, print the answer
+	-@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory system-packages; fi
 	@$(BIN)/python -m fabric_health.airflow.first_run run
 
 .PHONY: stop
@@ -77,6 +78,19 @@ bench-parse bench-collect bench-drift bench-land: bench-%: $(VENV)/.dev ## One b
 	$(BIN)/python bench/$*.py
 
 ##@ Set up
+# Real InfiniBand tools on a simulated fabric, for the lab and its tests. Without them the lab's fabric is not judged.
+PACKAGES := ibsim-utils infiniband-diags opensm
+.PHONY: system-packages
+system-packages: ## Install what the lab's InfiniBand fabric needs from Debian or Ubuntu (as root)
+	@missing=$$(for tool in ibsim ibnetdiscover opensm; do PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || echo $$tool; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing $(PACKAGES)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null; \
+	else \
+	  echo "error: the tests of the InfiniBand check need $(PACKAGES); install them as root: apt-get install $(PACKAGES)"; exit 1; \
+	fi
+
 $(VENV)/.uv:
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; install Python 3.11 or 3.12, or give PYTHON=..."; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"

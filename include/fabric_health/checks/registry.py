@@ -35,6 +35,7 @@ class Entry:
 ENTRIES: tuple[Entry, ...] = (
     Entry("driver_firmware", "driver_firmware_audit", "Driver and firmware audit", "node", "node_reach", 30),
     Entry("switch_config", "switch_config_drift", "Switch config drift", "switch", "switch_reach", 30),
+    Entry("fabric_links", "fabric_links", "InfiniBand fabric", "node", "switch_reach", 15),
     Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60),
     Entry("object_store", "minio_benchmark", "Object store benchmark", "launch", "object_store", 60),
 )

@@ -194,6 +194,27 @@ port_values AS (
        rx_pause_frames, tx_pause_frames, carrier_transitions
     INTO NAME metric VALUE value
 ),
+fabric_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'fabric_links' AS "check", 'fabric_ports' AS source,
+               fabric || '/' || node || '/' || port AS unit, 'port' AS unit_kind,
+               'link=' || coalesce(link, '?') AS comparability,
+               CAST(width AS DOUBLE) AS width,
+               lane_gbps,
+               CAST(symbol_error AS DOUBLE) AS symbol_error,
+               CAST(link_error_recovery AS DOUBLE) AS link_error_recovery,
+               CAST(link_downed AS DOUBLE) AS link_downed,
+               CAST(rcv_errors AS DOUBLE) AS rcv_errors,
+               CAST(xmit_discards AS DOUBLE) AS xmit_discards,
+               CAST(xmit_wait AS DOUBLE) AS xmit_wait,
+               CAST(xmit_data_bytes AS DOUBLE) AS xmit_data_bytes,
+               CAST(rcv_data_bytes AS DOUBLE) AS rcv_data_bytes
+        FROM fabric_ports SEMI JOIN concluded_runs USING (site, run)
+    )
+    ON width, lane_gbps, symbol_error, link_error_recovery, link_downed, rcv_errors, xmit_discards, xmit_wait,
+       xmit_data_bytes, rcv_data_bytes
+    INTO NAME metric VALUE value
+),
 store_values AS (
     UNPIVOT (
         SELECT o.site, o.week, o.run, o.produced_at, o.origin, o.evidence, 'object_store' AS "check",
@@ -242,6 +263,7 @@ SELECT m.site, m.week, m.run, m.produced_at, m.launch, m."check", m.unit, m.unit
        c.unit AS unit_of_measure, m.comparability, m.origin, m.evidence
 FROM (
     SELECT *, 0 AS launch FROM link_values UNION ALL BY NAME SELECT *, 0 AS launch FROM port_values
+    UNION ALL BY NAME SELECT *, 0 AS launch FROM fabric_values
     UNION ALL BY NAME SELECT * FROM store_values UNION ALL BY NAME SELECT * FROM collective_values
     UNION ALL BY NAME SELECT * FROM pair_values
 ) m
