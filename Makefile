@@ -30,7 +30,7 @@ clean: stop ## Stop everything and delete the lab's state and results
 
 ##@ Develop
 .PHONY: test
-test: $(VENV)/.dev kubernetes-assets ## Lint, types, import rules, lock drift, and all tests
+test: system-packages $(VENV)/.dev kubernetes-assets ## Lint, types, import rules, lock drift, and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

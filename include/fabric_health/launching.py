@@ -88,6 +88,8 @@ def unfit_nodes(findings: Iterable[Finding]) -> dict[str, str]:
 def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:
     """Return a job's result as evidence: its output as command ``job``, each artefact as ``artefact:<file>``."""
     reach, status = _STATUS[result.status]
+    if result.truncated and status is CommandStatus.EXITED:
+        status = CommandStatus.TRUNCATED
     job = CommandResult(
         name="job",
         argv=launch.spec.argv,
