@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import fabric_health
+from fabric_health import history, pipeline
 from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE as CHECK
+from fabric_health.connections import connection
 from fabric_health.datasets import landing
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectStore
@@ -85,6 +87,51 @@ def test_a_unit_that_was_not_judged_last_time_is_looked_up_further_back(store: O
     land(store, 1, {"a": "judged"})
     land(store, 2, {"a": "not_judged"})
     assert facts(store, 3, "a") == {"a": "1"}
+
+
+def test_a_run_that_could_not_see_a_finding_does_not_end_its_series(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged", "b": "judged"}, findings=("a/mlx5_0", "b/mlx5_0"))
+    land(store, 2, {"a": "partial", "b": "judged"})
+    got = previous(store, key(3), CHECK, {"a", "b"})
+    assert {f.unit: f.first_seen for f in got.findings.values()} == {"a/mlx5_0": key(1).started_at}
+    assert got.at == {"a": key(2).started_at, "b": key(2).started_at}
+    assert got.runs == (key(2),)
+    assert facts(store, 3, "a") == {"a": "2"}
+
+
+def test_a_unit_that_is_always_judged_in_part_costs_a_few_runs_only(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "PARTIAL_RUNS_BACK", 2)
+    land(store, 1, {"a": "partial"}, findings=("a/mlx5_0",))
+    for n in (2, 3, 4):
+        land(store, n, {"a": "partial"})
+    assert previous(store, key(4), CHECK, {"a"}).findings
+    assert not previous(store, key(5), CHECK, {"a"}).findings
+
+
+def test_findings_on_a_whole_fleet_come_from_the_latest_run_of_most_of_it(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged", "b": "judged", "c": "judged"}, findings=("sku-x",))
+    land(store, 2, {"a": "judged"})
+    assert [f.unit for f in previous(store, key(3), CHECK, {"a", "b", "c"}).findings.values()] == ["sku-x"]
+    land(store, 3, {"a": "judged", "b": "judged", "c": "not_judged"})
+    assert not previous(store, key(4), CHECK, {"a", "b", "c"}).findings
+
+
+def test_findings_of_a_benchmark_are_found_by_the_units_it_measures(store: ObjectStore) -> None:
+    of_launches = dataclasses.replace(CHECK, unit_kind="launch", launches=lambda _site, _nodes, _run: ())
+    land(store, 1, {"a": "judged", "b": "judged"}, findings=("a/rail3", "the-benchmark"))
+    got = previous(store, key(2), of_launches, {"a", "b"})
+    assert {f.unit for f in got.findings.values()} == {"a/rail3", "the-benchmark"}
+    assert got.rows.rows == {}
+
+
+def test_units_out_of_scope_are_known_too() -> None:
+    """They vote on what is usual for their SKU when a few nodes are looked at."""
+    site = load_site(Path(fabric_health.__file__).parents[1] / "sites" / "lab.yaml")
+    document = RunDocument(key(1), "weekly", "x", (CHECK.name,), ("gpu-001",), "0" * 64, "0.1")
+    rooms = pipeline.Rooms(None, site, connection)  # type: ignore[arg-type]  # nothing is read
+    assert pipeline._known(rooms, document, CHECK) == {n.name for n in site.nodes}
 
 
 def test_later_runs_runs_of_other_checks_and_runs_that_never_ended_do_not_count(store: ObjectStore) -> None:

@@ -16,6 +16,8 @@ from fabric_health.datasets.tables import Coverage, CoverageState, Finding
 
 R = TypeVar("R", bound=Row)
 MAX_RUNS_BACK = 60
+# Runs that are looked through for findings only, of units that were judged in part since.
+PARTIAL_RUNS_BACK = 8
 
 
 def judged_part(check: str) -> str:
@@ -25,7 +27,7 @@ def judged_part(check: str) -> str:
 
 @dataclass(frozen=True)
 class Previous:
-    """Per unit, the latest earlier concluded run that judged it: when, and what it held."""
+    """Per unit, the latest earlier concluded run that judged it: when, and what it held; findings by their id."""
 
     at: dict[str, datetime] = field(default_factory=dict)
     rows: RowSet = field(default_factory=RowSet)
@@ -43,27 +45,42 @@ def load_part(store: ObjectStore, row_type: type[R], key: RunKey, part: str) -> 
 
 
 def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> Previous:
-    """Return what each of ``units`` was like in the latest earlier run that judged it with ``check``."""
-    left = set(units)
+    """Return what each of ``units`` was like in the latest earlier run that judged it with ``check``.
+
+    ``units`` are what the check asks, of a benchmark what its launches measure (which gives no rows here). A unit's
+    rows are of the latest run that judged it at least in part. Its findings go on to the latest run that judged it in
+    full: a run that could not see a finding does not end its series. Findings on what is no unit (a SKU, a benchmark)
+    are those of the latest run that looked at most of ``units``.
+    """
+    left, unsettled = set(units), set(units)
     out = Previous()
     rows: list[Row] = []
     used: list[RunKey] = []
-    for n, past in enumerate(reading.concluded(store, key.site, before=key.started_at)):
-        if not left or n >= MAX_RUNS_BACK:
+    runs = further = 0
+    whole = False
+    for past in reading.concluded(store, key.site, before=key.started_at):
+        if not unsettled or runs >= MAX_RUNS_BACK or further >= PARTIAL_RUNS_BACK:
             break
         if check.name not in past.row.checks.split(","):
             continue
+        runs, further = runs + 1, further + (not left)
         earlier = RunKey(key.site, past.run, past.started_at, key.origin)
-        covered = load_part(store, Coverage, earlier, check.name)
-        judged = {c.unit for c in covered if c.state != CoverageState.NOT_JUDGED} & left
+        states = {c.unit: c.state for c in load_part(store, Coverage, earlier, check.name)}
+        judged = {u for u, s in states.items() if s != CoverageState.NOT_JUDGED} & unsettled
         if not judged:
             continue
-        left -= judged
-        used.append(earlier)
-        out.at.update(dict.fromkeys(judged, earlier.started_at))
-        for row_type in check.tables:
-            rows += [r for r in load_part(store, row_type, earlier, check.name) if check.unit_of(r) in judged]
+        latest = judged & left
+        if latest:
+            left -= latest
+            used.append(earlier)
+            out.at.update(dict.fromkeys(latest, earlier.started_at))
+            for row_type in () if check.launches else check.tables:
+                rows += [r for r in load_part(store, row_type, earlier, check.name) if check.unit_of(r) in latest]
+        first_whole = not whole and 2 * len(states.keys() & units) > len(units)
+        whole = whole or first_whole
         for f in load_part(store, Finding, earlier, check.name):
-            if f.unit.split("/", 1)[0] in judged:
-                out.findings[f.finding] = f
+            owner = f.unit.split("/", 1)[0]
+            if owner in judged or (first_whole and owner not in states):
+                out.findings.setdefault(f.finding, f)
+        unsettled -= {u for u in judged if states[u] == CoverageState.JUDGED}
     return Previous(out.at, RowSet.gather(rows), out.findings, tuple(used))

@@ -82,10 +82,10 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
     evidence: dict[tuple[str, str], StoredEvidence] = {}
     for name in run.checks:
         check = registry.check(name)
-        units = {u.name for u in run.units(site, check)}
-        before = previous(store, run.key, check, units)
+        covered = [c for c in parts.of(Coverage) if c.check == name]
+        before = previous(store, run.key, check, {c.unit for c in covered})
         compared += before.at.values()
-        judged = {c.unit for c in parts.of(Coverage) if c.check == name and c.state == CoverageState.JUDGED}
+        judged = {c.unit for c in covered if c.state == CoverageState.JUDGED}
         if Fact in check.tables:
             now = load_part(store, Fact, run.key, name)
             changes += fact_changes(now, still_known(before.rows.of(Fact), now, judged), before.at)

@@ -207,7 +207,7 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
         evidence = evidence_store.get_evidence(rooms.store, stored)
         pairs += [(row, stored.sha256) for row in check.parse(units[stored.unit], evidence, rooms.site)]
     parsed = RowSet.gather(row for row, _ in pairs)
-    before = previous(rooms.store, run.key, check, set(units))
+    before = previous(rooms.store, run.key, check, _known(rooms, run, check))
     by_unit = {r.unit: r.sha256 for r in refs}
     derived = check.derive(parsed, _context(rooms, run, check, refs, before))
     pairs += [(row, by_unit.get(check.unit_of(row))) for row in derived]
@@ -225,9 +225,8 @@ def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Judge the landed rows of a check and keep the findings for :func:`explain`. Return findings per severity."""
     run, check = load_run(rooms, ref), registry.check(check_name)
     refs = _manifest(rooms, run, check)
-    units = set(_asked(rooms, run, check))
     rows = RowSet({t: load_part(rooms.store, t, run.key, check.name) for t in check.tables})
-    before = previous(rooms.store, run.key, check, units)
+    before = previous(rooms.store, run.key, check, _known(rooms, run, check))
     found = check.judge(rows, _context(rooms, run, check, refs, before))
     found += unanswered(check, refs) + without_rows(check, rows, refs)
     found = [_dated(f, run, before) for f in found]
@@ -382,6 +381,16 @@ def _asked(rooms: Rooms, run: RunDocument, check: Check) -> dict[str, Unit]:
         plan = launching.read_plan(rooms.store, run, check)
         return {launch.name: launch for launch in plan.launches} if plan else {}
     return {u.name: u for u in run.units(rooms.site, check)}
+
+
+def _known(rooms: Rooms, run: RunDocument, check: Check) -> set[str]:
+    """Return the units whose past counts: of all of the check's kind, since those out of scope say what is usual."""
+    if check.launches:
+        plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
+        return {unit for launch in plan.launches for unit in launch.units}
+    if check.fabrics is not None:
+        return {fabric.name for fabric in check.fabrics(rooms.site)}
+    return {u.name for u in (rooms.site.nodes if check.unit_kind == "node" else rooms.site.switches)}
 
 
 def _manifest(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
