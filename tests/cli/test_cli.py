@@ -268,6 +268,49 @@ def test_site_validate_names_file_line_and_key(bare, tmp_path, site_file) -> Non
     assert len(err.splitlines()) == 3
 
 
+def test_site_validate_reads_the_settings_of_jobs_and_checks(bare, tmp_path, site_file) -> None:
+    bad = tmp_path / "bad.yaml"
+    settings = """\
+jobs:
+  backend: local
+  paralel: 2
+checks:
+  switch_config: {}
+  driver_firmware: {depth: 3}
+  collectiv: {}
+  collectives:
+    launches: 0
+    nccl: {warmup: few}
+  object_store:
+    bucket: data
+"""
+    bad.write_text(site_file.read_text() + settings)
+    code, out, err = bare("site", "validate", str(bad))
+    assert (code, out) == (64, "")
+    first = 1 + len(site_file.read_text().splitlines())
+    told = [line.removeprefix("error").strip() for line in err.splitlines()]
+    assert [t.split(": ")[:2] for t in told] == [
+        [f"{bad}:{first + line}", key]
+        for line, key in (
+            (2, "jobs.paralel"),
+            (5, "checks.driver_firmware"),
+            (6, "checks.collectiv"),
+            (8, "checks.collectives.launches"),
+            (9, "checks.collectives.nccl.warmup"),
+            (10, "checks.object_store"),
+        )
+    ]
+    assert "unknown check; did you mean 'collectives'?" in err
+    assert "the check takes no settings" in err
+    assert "expected a name with `bench` in it" in err
+
+
+def test_the_site_files_here_are_valid(bare) -> None:
+    for name in ("lab", "example"):
+        code, _, err = bare("site", "validate", str(Path(__file__).parents[2] / f"include/sites/{name}.yaml"))
+        assert (code, err) == (0, ""), name
+
+
 def test_site_show(bare, site_file) -> None:
     code, out, _ = bare("--site", str(site_file), "site", "show")
     assert code == 0
@@ -363,6 +406,17 @@ def test_an_interrupt_is_130(bare, monkeypatch) -> None:
     code, _, err = bare("lab", "status")
     assert code == 130
     assert "run the command again to go on" in err
+
+
+def test_a_mistake_of_ours_is_2_and_never_taken_for_findings(monkeypatch, capfd) -> None:
+    def broken() -> Path:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("fabric_health.rooms.default_site_file", broken)
+    assert main(["run", "weekly"]) == 2
+    said = capfd.readouterr().err
+    assert "RuntimeError: boom" in said
+    assert "please report it" in said
 
 
 def test_an_error_is_printed_without_control_characters_or_markup(bare, monkeypatch) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fabric_health.cli.terminal import grid, show
-from fabric_health.site import load_site
+from fabric_health.errors import SiteError
+from fabric_health.site import Site, load_site
 
 app = typer.Typer(help="Check and show site files.", no_args_is_help=True)
 
@@ -18,10 +23,55 @@ app = typer.Typer(help="Check and show site files.", no_args_is_help=True)
 def validate(file: Annotated[Path, typer.Argument(help="site file (YAML)")]) -> None:
     """Check a site file; every fault is printed as file:line: key: what was expected."""
     site = load_site(file)
+    if faults := [line for told in _faults_of_settings(site) for line in told.splitlines()]:
+        raise SiteError("\n".join(_with_lines(file, faults)))
     show(
         f"{file}: site {site.name!r} is valid: {len(site.nodes)} nodes, {len(site.switches)} switches, "
         f"{len(site.cables)} cables"
     )
+
+
+def _faults_of_settings(site: Site) -> Iterator[str]:
+    """Yield what is wrong in ``jobs`` and ``checks``, which each reader of them validates for itself."""
+    from fabric_health.checks import registry
+    from fabric_health.jobs import settings as jobs
+
+    readers: list[Callable[[Site], object]] = [jobs.settings]
+    names = [e.name for e in registry.ENTRIES]
+    for name, given in site.checks.items():
+        at = f"{site.path}: checks.{name}"
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of: {', '.join(names)}"
+            yield f"{at}: unknown check; {hint}"
+        elif find_spec(f"fabric_health.checks.{name}.settings") is None:
+            if given:
+                yield f"{at}: the check takes no settings"
+        else:
+            readers.append(import_module(f"fabric_health.checks.{name}.settings").settings)
+            if (fabrics := registry.check(name).fabrics) is not None:
+                readers.append(fabrics)
+    seen: set[str] = set()
+    for read in readers:
+        try:
+            read(site)
+        except SiteError as error:
+            if str(error) not in seen:  # a check that reads its settings again to name its units says the same again
+                seen.add(str(error))
+                yield str(error)
+
+
+def _with_lines(file: Path, faults: list[str]) -> list[str]:
+    """Return each ``file: key: message`` as ``file:line: key: message``, in the order of the file."""
+    from fabric_health.site_file import read_site_file
+
+    source = read_site_file(file)
+    placed = []
+    for fault in faults:
+        key, _, message = fault.removeprefix(f"{file}: ").partition(": ")
+        message = message.removeprefix("Value error, ")  # pydantic's word for what a validator of ours raises
+        placed.append(source.fault(tuple(int(p) if p.isdecimal() else p for p in key.split(".")), message))
+    return sorted(placed, key=lambda told: int(told.removeprefix(f"{file}:").partition(":")[0]))
 
 
 @app.command("show")
