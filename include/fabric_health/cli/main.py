@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,7 @@ def version() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code; a user's mistake never shows a traceback."""
+    """Run the command line and return its exit code; a user's mistake never shows a traceback, ours does, with 2."""
     try:
         code = int(app(args=argv, standalone_mode=False) or 0)
         # Typer turns Ctrl-C into this exit code and says nothing.
@@ -72,6 +73,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.HEALTHY
+    except Exception:
+        # A mistake of ours, with all that tells where. Python's own exit code for it, 1, would say "findings".
+        traceback.print_exc()
+        fail("this is a mistake in fabric-health, not in your site: please report it with the lines above")
+        return Exit.NOT_JUDGED
 
 
 if __name__ == "__main__":
