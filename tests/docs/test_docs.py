@@ -74,11 +74,11 @@ def test_relative_links_resolve(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_by_page)
 def test_make_targets_exist(page: Path) -> None:
     makefile = _text("Makefile")
-    targets = {t for line in re.findall(r"^([a-z][a-z -]*):", makefile, re.M) for t in line.split()}
+    targets = {t for line in re.findall(r"^([a-z][a-z_ -]*):", makefile, re.M) for t in line.split()}
     text = page.read_text(encoding="utf-8")
     lines = [line for body in _blocks(text, "") for line in body.splitlines()] + _inline(text)
     for line in lines:
-        if match := re.match(r"make ([a-z-]+)", line):
+        if match := re.match(r"make ([a-z_-]+)", line):
             assert match[1] in targets, line
 
 
