@@ -65,22 +65,6 @@ def test_uneven_ranks(launch_of: LaunchOf, rows_of: RowsOf) -> None:
     assert "ranks_as_asked" in broken(rows_of(launch_of(), output))
 
 
-def test_pods_have_names_of_their_own(launch_of: LaunchOf, rows_of: RowsOf, evidence_of, fleet) -> None:  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    from fabric_health.checks.collectives.parse import parse
-
-    run = Run(hosts=("job-worker-0", "job-worker-1", "job-worker-2"))
-    launch = launch_of()
-    assert "hosts_as_asked" in broken(rows_of(launch, logged(run)))
-    evidence = evidence_of(launch, logged(run))
-    names = {f"job-worker-{i}": f"gpu-00{i + 1}" for i in range(3)}
-    hosts = replace(evidence.results[0], name="hosts", stdout=json.dumps(names))
-    rows = RowSet.gather(parse(launch, replace(evidence, results=(*evidence.results, hosts)), fleet))
-    assert broken(rows) == {"artefact_written"}
-    assert len(rows.of(Collective)) == 6
-
-
 def test_built_without_mpi(launch_of: LaunchOf, rows_of: RowsOf) -> None:
     """mpirun then starts independent copies, each of which is content with itself."""
     copies = "".join(text(Run(hosts=(h,))) for h in ("gpu-001", "gpu-002", "gpu-003"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 
 from fabric_health.checks.check import Launch, Unit
 from fabric_health.checks.collectives.asked import Asked, asked
+from fabric_health.checks.collectives.hosts import hosts_of
 from fabric_health.checks.collectives.parsers.gloo_json import read_gloo
 from fabric_health.checks.collectives.parsers.nccl_json import read_json
 from fabric_health.checks.collectives.parsers.nccl_log import Log, read_log, split
@@ -47,7 +46,10 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
         reading, log = _nccl(want, job, evidence)
     transport = "TCP" if want.engine == "gloo" else log.transports()
     reading.library_version = log.version or reading.library_version
-    seen = Seen(reading, transport, tuple(log.warnings), _names(evidence))
+    hosts = hosts_of(want, reading, evidence, [n.name for n in site.nodes])
+    if hosts.fault:
+        reading.fault("hosts_as_asked", hosts.fault)
+    seen = Seen(reading, transport, tuple(log.warnings), hosts.names)
     broken = problems(want, seen, job, _transport(site))
     usable = not any(p.refuses for p in broken)
     rows: list[Row] = [_outcome(unit, want, job, seen, log, usable)]
@@ -97,18 +99,6 @@ def _difference(text: list[Line], fine: list[Line]) -> str | None:
         if abs(time - line.time_us) > line.time_rounding * 1.01 + 1e-3 * time:
             return f"{time:g} us instead of {line.time_us:g} us at {line.size_bytes} B"
     return None
-
-
-def _names(evidence: UnitEvidence) -> Mapping[str, str]:
-    """Return the node behind each host name of the job, where the backend knows it (a pod has a name of its own)."""
-    known = evidence.result("hosts")
-    try:
-        raw = json.loads(known.stdout) if known else {}
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(raw, dict):
-        return {}
-    return {h: n for h, n in raw.items() if isinstance(h, str) and isinstance(n, str)}
 
 
 def _transport(site: Site) -> str:

@@ -65,7 +65,8 @@ def result_of(spec: JobSpec, kind: Kind, seen: Seen, ended: JobStatus | None = N
     if ended is not None:
         status, reason = ended, "; ".join(r for r in (why, log.reason) if r)
     artefacts = dict(log.artefacts)
-    if len(seen.pods) > 1:
+    if len(seen.pods) > 1 or spec.nodes:
+        # Also of a single pod where a node was asked for: its output shows the pod's name.
         artefacts[HOSTS_FILE] = json.dumps(hosts, indent=1, sort_keys=True).encode()
     if seen.other_logs:
         artefacts[PODS_FILE] = seen.other_logs
