@@ -419,17 +419,6 @@ def test_a_mistake_of_ours_is_2_and_never_taken_for_findings(monkeypatch, capfd)
     assert "please report it" in said
 
 
-def test_a_mistake_of_ours_is_2_and_never_taken_for_findings(monkeypatch, capfd) -> None:
-    def broken() -> Path:
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr("fabric_health.rooms.default_site_file", broken)
-    assert main(["run", "weekly"]) == 2
-    said = capfd.readouterr().err
-    assert "RuntimeError: boom" in said
-    assert "please report it" in said
-
-
 def test_an_error_is_printed_without_control_characters_or_markup(bare, monkeypatch) -> None:
     def refused(*_: object) -> None:
         raise FabricHealthError("\x1b[31mred[/] [bold]no[/bold]\nsecond line")
