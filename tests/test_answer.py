@@ -120,3 +120,10 @@ def test_urgent_first() -> None:
     ]
     assert [f.unit for f in urgent_first(listed)] == ["a", "b", "c", "d"]
     assert [f.unit for f in news([*listed, found("e", explained_by="x")])] == ["a", "b", "c"]
+
+
+def test_healthy_does_not_call_judged_what_was_not() -> None:
+    assert conclude([], covered(10), [], 0.9).headline == "Nothing to look at: 10 units judged, every rule met."
+    got = conclude([], covered(9, 1), [], 0.9)
+    assert got.answer is Answer.HEALTHY
+    assert "9 of 10 units judged in full" in got.headline

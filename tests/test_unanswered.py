@@ -70,6 +70,14 @@ def test_an_answer_without_a_row_is_a_finding() -> None:
     assert states == ["judged", "not_judged", "not_judged"]
 
 
+def test_a_unit_that_answered_in_part_is_never_judged_in_full() -> None:
+    refs = [stored("gpu-001", ReachStatus.PARTIAL, "1 of 60 commands did not end: ethtool_S (timeout)")]
+    (c,) = coverage(CHECK, UNITS[:1], refs, [])
+    assert (c.state, c.reason) == (CoverageState.PARTIAL, "1 of 60 commands did not end: ethtool_S (timeout)")
+    (c,) = coverage(CHECK, UNITS[:1], [stored("gpu-001", ReachStatus.PARTIAL)], [])
+    assert c.reason
+
+
 def test_coverage_has_a_row_for_every_unit_in_scope() -> None:
     refs = [stored("gpu-001"), stored("gpu-002")]
     part = not_judged("gpu-002/mlx5_0")

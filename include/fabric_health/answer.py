@@ -82,7 +82,10 @@ def _headline(
 ) -> str:
     units = len({c.unit for c in coverage})
     if answer is Answer.HEALTHY:
-        return f"Nothing to look at: {units} units judged, every rule met."
+        full = units - len({c.unit for c in coverage if c.state != CoverageState.JUDGED})
+        if full == units:
+            return f"Nothing to look at: {units} units judged, every rule met."
+        return f"Nothing to look at: {full} of {units} units judged in full, every rule met that could be judged."
     parts = []
     if look:
         owners = {f.unit.split("/", 1)[0] for f in look}

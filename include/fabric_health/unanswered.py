@@ -87,7 +87,10 @@ def did_not_finish(key: RunKey, check: Check) -> Finding:
 def coverage(
     check: Check, units: Sequence[Unit], refs: Sequence[StoredEvidence], found: Sequence[Finding] | None
 ) -> list[Coverage]:
-    """Return one row per unit in scope. ``found`` None means that the check did not finish."""
+    """Return one row per unit in scope. ``found`` None means that the check did not finish.
+
+    A unit is judged in full only when every command was answered whole: what hung may have hidden what no rule misses.
+    """
     status = {r.unit: r for r in refs}
     unjudged: dict[str, Finding] = {}
     for f in found or ():
@@ -106,6 +109,8 @@ def coverage(
             blank = unjudged[unit.name].rule == "unit_has_rows"
             state = CoverageState.NOT_JUDGED if blank else CoverageState.PARTIAL
             reason = unjudged[unit.name].summary
+        elif ref.status is ReachStatus.PARTIAL:
+            state, reason = CoverageState.PARTIAL, (ref.detail or "not every command was answered whole")[:500]
         else:
             state = CoverageState.JUDGED
         out.append(Coverage(check.name, unit.name, unit.kind, state.value, reason))

@@ -11,9 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from fabric_health.checks.check import RowSet
+from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.switch_config import SWITCH_CONFIG
 from fabric_health.datasets.tables import Fact, FindingKind
+from fabric_health.evidence import CommandStatus, ReachStatus, StoredEvidence
 from fabric_health.lab.state import LabState
 from fabric_health.lab.switches import answer, render_config
 from fabric_health.site import Site, load_site
@@ -49,6 +50,23 @@ def before(site: Site) -> tuple[RowSet, object]:
     rows, findings = play.judged(site, play.state(), play.BEFORE)
     assert findings == []
     return rows, play.BEFORE
+
+
+@pytest.mark.parametrize("status", [CommandStatus.TIMEOUT, CommandStatus.TRUNCATED, CommandStatus.NOT_RUN])
+def test_an_answer_that_did_not_end_is_never_a_pass(site: Site, status: CommandStatus) -> None:
+    for switch in site.switches:
+        asked = play.collect(site, switch, play.state(), play.NOW)
+        for n, result in enumerate(asked.results):
+            if result.name not in ("running_config", "interfaces"):
+                continue
+            cut = dataclasses.replace(result, status=status, exit_code=None, stdout=result.stdout[: 10 * n])
+            some = dataclasses.replace(asked, results=(*asked.results[:n], cut, *asked.results[n + 1 :]))
+            rows = RowSet.gather(SWITCH_CONFIG.parse(switch, some, site))
+            ref = StoredEvidence(switch.name, switch.name, "0" * 64, ReachStatus.PARTIAL)
+            context = Context(site, "run", play.NOW, (switch,), {switch.name: ref})
+            found = SWITCH_CONFIG.judge(rows, context)
+            assert any(f.metric == result.name and f.severity == "warning" for f in found), (switch.name, result.name)
+            assert {f.kind for f in found} == {FindingKind.NOT_JUDGED}
 
 
 def test_every_command_of_the_check_is_answered(site: Site) -> None:

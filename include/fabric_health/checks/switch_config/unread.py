@@ -64,11 +64,11 @@ def inventory_was_read(switch: Switch, rows: RowSet) -> bool:
 def unread_findings(switch: Switch, rows: RowSet, gaps: Gaps, context: Context) -> list[Finding]:
     """Return ``not_judged`` findings of one switch: one per unreadable answer, one per metric with gaps.
 
-    A gap that an unreadable answer accounts for is explained by it. When reaching the switch failed in part, its
-    reach finding says so already and nothing is added here.
+    A gap that an unreadable answer accounts for is explained by it. When the switch could not be asked, its reach
+    finding says so and nothing is added here; one that answered in part has no such finding.
     """
     stored = context.reach.get(switch.name)
-    if stored is None or stored.status is not ReachStatus.OK:
+    if stored is None or stored.status not in (ReachStatus.OK, ReachStatus.PARTIAL):
         return []
     unread = unread_answers(switch.name, rows)
     missing = gaps.of(switch.name)
