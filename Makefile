@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
+PYTHON ?= $(or $(firstword $(foreach v,3.11 3.12,$(shell command -v python$(v)))),python3.11)
 UV_VERSION := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
