@@ -29,8 +29,8 @@ for site in entries:
     with DAG(
         dag_id=f"weekly_fabric_health{site.suffix(len(entries) > 1)}",
         dag_display_name=f"Weekly fabric health{f' ({site.name})' if len(entries) > 1 else ''}",
-        # Airflow starts no run of a Monday that has passed as soon as it comes up for the first time: no start_date, and
-        # no tolerance. (False stands for a tolerance of a tenth of the week: a run until Monday evening.)
+        # Airflow starts no run of a Monday that has passed as soon as it comes up for the first time: no start_date,
+        # and no tolerance. (False stands for a tolerance of a tenth of the week: a run until Monday evening.)
         schedule=CronTriggerTimetable(site.weekly_cron, timezone="UTC", run_immediately=timedelta(0)),
         catchup=False,
         max_active_runs=1,

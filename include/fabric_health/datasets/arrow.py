@@ -67,7 +67,8 @@ def split(
     ``rows`` are (row, SHA-256 of its evidence or None); ``check`` names the producer in quarantine. A row is kept
     when every value has its column's type, required values are there, numbers are finite and within bounds, text is
     valid and at most 1 MiB, and no other row of the same content or smaller has its key. The result does not depend
-    on the order of ``rows``. ``origin_of`` gives a row's origin where it is not the run's. Raises ContractError when a row is not a ``row_type`` at all.
+    on the order of ``rows``. ``origin_of`` gives a row's origin where it is not the run's. Raises ContractError when
+    a row is not a ``row_type`` at all.
     """
     for row, _ in rows:
         if type(row) is not row_type:

@@ -47,13 +47,17 @@ def launches(site: Site, _nodes: tuple[Node, ...], run: str) -> tuple[Launch, ..
     asked = plan(wanted)
     out = []
     if wanted.cluster_info:
-        out.append(Launch(CLUSTER_LAUNCH, _cluster_spec(wanted), (wanted.store,), origin="measured", unit_kind="object_store"))
+        out.append(_launch(CLUSTER_LAUNCH, _cluster_spec(wanted), wanted))
     for n in range(1, wanted.launches + 1):
         block = [name for name, a in asked.items() if a.repetition == n]
         order.shuffle(block)
         make = _warp_spec if wanted.engine == "warp" else _embedded_spec
-        out += [Launch(name, make(wanted, name, asked[name]), (wanted.store,), origin="measured", unit_kind="object_store") for name in block]
+        out += [_launch(name, make(wanted, name, asked[name]), wanted) for name in block]
     return tuple(out)
+
+
+def _launch(name: str, spec: JobSpec, wanted: Settings) -> Launch:
+    return Launch(name, spec, (wanted.store,), origin="measured", unit_kind="object_store")
 
 
 def _keys(wanted: Settings, prefix: str) -> dict[str, SecretReference]:
