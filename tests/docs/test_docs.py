@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,21 @@ def test_every_job_key_is_documented_with_its_default() -> None:
                 assert told[name] == "required", name
             elif isinstance(described.default, (str, int, float)) and name != "home":
                 assert f"`{described.default}`".lower() in told[name], name
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    for name, described in model.model_fields.items():
+        yield name
+        for inner in (described.annotation, *getattr(described.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from _keys(inner)
+
+
+@pytest.mark.parametrize("check", ["collectives", "object_store"])
+def test_every_setting_of_a_benchmark_is_documented(check: str) -> None:
+    text = _text(f"docs/checks/{check}.md")
+    model = import_module(f"fabric_health.checks.{check}.settings").Settings
+    assert not {k for k in _keys(model) if f"`{k}`" not in text}
 
 
 def test_every_threshold_is_documented_with_its_default() -> None:
