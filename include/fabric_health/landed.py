@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, product
 from typing import TypeVar
 
 from fabric_health import answer
@@ -49,7 +49,7 @@ class Landed:
 
     def of(self, row_type: type[R]) -> list[R]:
         """Return the rows of a table that the run's checks landed."""
-        return [row for name in self.run.checks for row in load_part(self.store, row_type, self.run.key, name)]
+        return [row for part in self._parts() for row in load_part(self.store, row_type, self.run.key, part)]
 
     def quality(self) -> list[QualityResult]:
         """Return the run's data-quality results."""
@@ -57,7 +57,7 @@ class Landed:
 
     def quarantined(self) -> list[Quarantine]:
         """Return every row that broke its contract."""
-        parts = [part for name in self.run.checks for part in (name, judged_part(name))]
+        parts = [*self._parts(), *map(judged_part, self.run.checks)]
         return [r for part in parts for r in load_part(self.store, Quarantine, self.run.key, part)]
 
     def counts(self) -> dict[str, int]:
@@ -65,11 +65,14 @@ class Landed:
         counts: dict[str, int] = {}
         for name in self.run.checks:
             tables: tuple[type[Row], ...] = (*registry.check(name).tables, Finding, Coverage)
-            for row_type in tables:
-                n = arrow.count(self.store, landing.table_key(row_type, self.run.key, name))
+            for row_type, part in product(tables, registry.entry(name).parts):
+                n = arrow.count(self.store, landing.table_key(row_type, self.run.key, part))
                 counts[row_type.TABLE] = counts.get(row_type.TABLE, 0) + n
         counts[Quarantine.TABLE] = len(self.quarantined())
         return counts
+
+    def _parts(self) -> list[str]:
+        return [part for name in self.run.checks for part in registry.entry(name).parts]
 
 
 def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
@@ -93,8 +96,9 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         resolved += [
             f for f in before.findings.values() if f.finding not in still and f.unit.split("/", 1)[0] in judged
         ]
-        for stored in evidence_store.read_manifest(store, run.key, name) or ():
-            evidence[(name, stored.unit)] = stored
+        for part in registry.entry(name).parts:
+            for stored in evidence_store.read_manifest(store, run.key, part) or ():
+                evidence[(name, stored.unit)] = stored
     record = load_part(store, Run, run.key, "run")[0]
     return ReportData(
         site=site,

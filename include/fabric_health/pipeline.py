@@ -4,7 +4,7 @@ A stage takes a reference to the run (the key of its run document) and returns s
 needs is read from the store and everything it makes is written there under keys that depend on the run alone, so
 any stage can be repeated: it writes the same objects again.
 
-    open_run -> (collect -> land -> judge) for each check -> explain -> check_quality -> conclude -> publish
+    open_run -> (collect -> land -> judge) for each check -> isolate -> explain -> check_quality -> conclude -> publish
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fabric_health import __version__, answer, launching, reach
+from fabric_health import __version__, answer, isolation_cases, launching, reach
 from fabric_health.checks import registry
 from fabric_health.checks.check import Check, Context, Launch, RowSet, Unit
 from fabric_health.connections import ConnectionSource
@@ -116,6 +116,7 @@ def run_all(rooms: Rooms, *, dag: str, scheduler_run_id: str, checks: Sequence[s
         collect(rooms, ref, name)
         land(rooms, ref, name)
         judge(rooms, ref, name)
+    isolate(rooms, ref)
     explain(rooms, ref)
     check_quality(rooms, ref)
     return Finished(ref, conclude(rooms, ref), publish(rooms, ref))
@@ -211,6 +212,7 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     by_unit = {r.unit: r.sha256 for r in refs}
     derived = check.derive(parsed, _context(rooms, run, check, refs, before))
     pairs += [(row, by_unit.get(check.unit_of(row))) for row in derived]
+
     def origin_of(row: Row) -> str | None:
         unit = units.get(check.unit_of(row))
         return unit.origin if isinstance(unit, Launch) else None
@@ -236,20 +238,28 @@ def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     return counts
 
 
+def isolate(rooms: Rooms, ref: str) -> dict[str, Any]:
+    """Find which unit makes slow what the benchmarks found slow. Return cases, launches made and units blamed."""
+    from fabric_health import isolating
+
+    return isolating.isolate(rooms, load_run(rooms, ref))
+
+
 def explain(rooms: Rooms, ref: str) -> dict[str, int]:
     """Link findings that another one explains, across checks, and land findings and coverage.
 
     A check that did not finish is not skipped: all its units are landed as not judged.
     """
     run = load_run(rooms, ref)
-    judged = {name: read_findings(rooms.store, run, name) for name in run.checks}
+    judged = {name: _judged(rooms, run, name) for name in run.checks}
     everything = [f for found in judged.values() for f in found or ()]
     explained = {f.finding: f for f in link_explanations(everything, rooms.site)}
     unfinished = 0
     for name, found in judged.items():
         check = registry.check(name)
         refs = evidence_store.read_manifest(rooms.store, run.key, name) or []
-        shas = {r.unit: r.sha256 for r in refs}
+        parts = registry.entry(name).parts
+        shas = {r.unit: r.sha256 for p in parts for r in evidence_store.read_manifest(rooms.store, run.key, p) or ()}
         if found is None:
             unfinished += 1
             found = [did_not_finish(run.key, check)]
@@ -263,6 +273,20 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
         "explained": sum(f.explained_by is not None for f in explained.values()),
         "unfinished_checks": unfinished,
     }
+
+
+def _judged(rooms: Rooms, run: RunDocument, name: str) -> list[Finding] | None:
+    """Return what a check found, with what isolating made of it; None when the check has not been judged."""
+    found, check = read_findings(rooms.store, run, name), registry.check(name)
+    if found is None or not registry.entry(name).isolates:
+        return found
+    plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
+    due = isolation_cases.cases_of(found, plan, rooms.site)
+    whole = isolation_cases.merged(found, read_findings(rooms.store, run, isolation_cases.PART), due)
+    if all(f.first_seen for f in whole):
+        return whole
+    before = previous(rooms.store, run.key, check, _known(rooms, run, check))
+    return [f if f.first_seen else _dated(f, run, before) for f in whole]
 
 
 def _covered(

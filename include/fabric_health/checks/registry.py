@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Entry:
     """What a scheduler needs to know of a check without importing it. ``budget_minutes`` bounds its collection.
 
-    Benchmarks run after the audits, one after the other, on the nodes that the audits found fit.
+    Benchmarks run after the audits, one after the other, on the nodes that the audits found fit. ``isolates`` says that
+    what the check finds slow is looked into by launches of its own, after all benchmarks.
     """
 
     name: str
@@ -25,6 +26,12 @@ class Entry:
     unit_kind: Literal["node", "switch", "launch"]
     pool: str
     budget_minutes: int
+    isolates: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names under which a run keeps what the check lands and its evidence."""
+        return (self.name, f"{self.name}.isolation") if self.isolates else (self.name,)
 
     @property
     def is_benchmark(self) -> bool:
@@ -36,7 +43,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("driver_firmware", "driver_firmware_audit", "Driver and firmware audit", "node", "node_reach", 30),
     Entry("switch_config", "switch_config_drift", "Switch config drift", "switch", "switch_reach", 30),
     Entry("fabric_links", "fabric_links", "InfiniBand fabric", "node", "switch_reach", 15),
-    Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60),
+    Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60, True),
     Entry("object_store", "minio_benchmark", "Object store benchmark", "launch", "object_store", 60),
 )
 

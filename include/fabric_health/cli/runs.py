@@ -16,7 +16,7 @@ from fabric_health.datasets.tables import Answer
 from fabric_health.errors import UsageError
 
 SHOWN = 40
-STAGES = ("collect", "land", "judge", "explain", "quality", "conclude", "publish")
+STAGES = ("collect", "land", "judge", "isolate", "explain", "quality", "conclude", "publish")
 ScopeOption = Annotated[str | None, typer.Option("--scope", help="units, as ranges: gpu-[001-004],leaf-1")]
 
 
@@ -105,6 +105,7 @@ def stage(
         result: Any = per_check[name](rooms, ref, check)
     else:
         whole = {
+            "isolate": pipeline.isolate,
             "explain": pipeline.explain,
             "quality": pipeline.check_quality,
             "conclude": pipeline.conclude,

@@ -295,10 +295,10 @@ def component_of(member: Member) -> Component:
 
 
 def common_loss(state: State) -> float:
-    """Return the median loss (fraction) of the screen's groups inside one domain where it is more than a run effect.
+    """Return the median loss (fraction) of the screen's groups inside one domain where three in four have a run's loss.
 
-    Such a loss is no matter of one unit: wrong expectations, another transport or version, clocks. 0.0 if there is
-    none, or fewer than three such groups.
+    A loss that is more than a run effect in three of four groups is no matter of one unit: wrong expectations, another
+    transport or version, clocks. (In half of them it may be two units.) 0.0 if there is none, or fewer than three.
     """
     inside = [
         r.measurement.relative
@@ -306,5 +306,6 @@ def common_loss(state: State) -> float:
         for r in results
         if r.measurement.relative is not None and not r.test.crosses
     ]
-    median = float(np.median(inside)) if len(inside) >= 3 else 1.0
-    return 1 - median if median < math.exp(-MAX_RUN_EFFECT) else 0.0
+    if len(inside) < 3 or float(np.quantile(inside, 0.75)) >= math.exp(-MAX_RUN_EFFECT):
+        return 0.0
+    return 1 - float(np.median(inside))

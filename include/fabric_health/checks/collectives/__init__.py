@@ -10,6 +10,7 @@ from fabric_health.checks.collectives.tables import (
     Collective,
     CollectiveLaunch,
     CollectiveSample,
+    Isolation,
     LaunchProblem,
     PointToPoint,
 )
@@ -27,6 +28,8 @@ def _no_commands(_unit: Unit, _site: Site) -> tuple[Command, ...]:
 def _unit_of(row: Row) -> str:
     if isinstance(row, (Collective, CollectiveLaunch, CollectiveSample, LaunchProblem, PointToPoint)):
         return row.launch
+    if isinstance(row, Isolation):
+        return row.unit or row.case
     raise TypeError(f"{type(row).__name__} is no row of the check collectives")
 
 
@@ -34,7 +37,7 @@ COLLECTIVES = Check(
     name="collectives",
     title="Collective benchmarks",
     unit_kind="launch",
-    tables=(CollectiveLaunch, LaunchProblem, Collective, CollectiveSample, PointToPoint),
+    tables=(CollectiveLaunch, LaunchProblem, Collective, CollectiveSample, PointToPoint, Isolation),
     commands=_no_commands,
     parse=parse,
     judge=judge,

@@ -95,15 +95,24 @@ def _benchmarks(nccl: NcclSettings, nodes: int) -> Iterator[tuple[str, str]]:
 
 
 def fleet_spec(
-    nccl: NcclSettings, name: str, collective: str, grouping: str, nodes: Sequence[Node], *, lab: str | None = None
+    nccl: NcclSettings,
+    name: str,
+    collective: str,
+    grouping: str,
+    nodes: Sequence[Node],
+    *,
+    lab: str | None = None,
+    ranks_per_node: int | None = None,
 ) -> JobSpec:
     """Return the job of one nccl-tests program (or the lab's stand-in for it) on ``nodes`` of one SKU.
 
     ``grouping`` ``node`` and ``rail`` run a communicator per node, or per GPU index across nodes, at the same time.
-    ``lab`` names the run whose noise the lab's fleet model draws; None is the real tool.
+    ``lab`` names the run whose noise the lab's fleet model draws; None is the real tool. ``ranks_per_node`` GPUs
+    of each node take part, None for all of them.
     """
     gpus = nodes[0].sku.gpus
-    ranks = gpus * len(nodes)
+    each = ranks_per_node or gpus
+    ranks = each * len(nodes)
     env = dict(nccl.env)
     if grouping != "all":
         env[SPLIT] = f"{'DIV' if grouping == 'node' else 'MOD'} {gpus}"
@@ -116,7 +125,7 @@ def fleet_spec(
     if lab is not None:
         start = ["{python}", "-m", LAB_PROGRAM, collective, "--hosts", "{hosts}", "--run", lab, "--launch", name]
     else:
-        start = [w.replace("{ranks_per_node}", str(gpus)) for w in nccl.mpirun]
+        start = [w.replace("{ranks_per_node}", str(each)) for w in nccl.mpirun]
         start += ["-np", str(ranks), "--host", "{hosts}"]
         start += [word for key in sorted(env) for word in ("-x", key)]
         start.append(f"{nccl.binaries}/{collective}_perf")
@@ -126,7 +135,7 @@ def fleet_spec(
         argv=(*start, *options),
         env=env,
         nodes=tuple(n.name for n in nodes),
-        ranks_per_node=gpus,
+        ranks_per_node=each,
         resources=_resources(nccl, nodes[0], gpus) if lab is None else Resources(),
         time_limit_s=nccl.time_limit_s,
         artefacts=(JSON_FILE,) if nccl.per_iteration else (),

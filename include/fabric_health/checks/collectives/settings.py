@@ -114,6 +114,21 @@ class PeerSettings(_Model):
     mad_floor: float = Field(0.005, gt=0, lt=1, description="least spread assumed, as a share of the median")
 
 
+class IsolationSettings(_Model):
+    """How a slow node or rail is looked into once the run's launches have shown it."""
+
+    enabled: bool = Field(True, description="false: what is slow is reported as the launches show it")
+    max_tests: int = Field(
+        60, ge=4, le=10_000, description="launches that isolating may make in a run, all cases together"
+    )
+    max_minutes: float = Field(30, gt=0, le=55, description="minutes of launches after which no other is started")
+    max_rounds: int = Field(10, ge=2, le=100, description="rounds of a case")
+    min_loss: float = Field(0.05, gt=0, lt=0.5, description="smallest loss that matters, as a share")
+    noise: float = Field(0.02, gt=0, lt=0.5, description="usual spread of a launch's bandwidth, as a share")
+    false_blame: float = Field(0.005, gt=0, lt=0.5, description="accepted probability that a blamed unit is innocent")
+    parallel: int = Field(1, ge=1, le=64, description="launches at once, on different nodes")
+
+
 class Settings(_Model):
     """What is launched and how it is judged."""
 
@@ -124,6 +139,7 @@ class Settings(_Model):
     transport: Literal["rdma", "any"] = Field("rdma", description="what must carry traffic between nodes")
     floors: tuple[Floor, ...] = ()
     peers: PeerSettings = PeerSettings()
+    isolation: IsolationSettings = IsolationSettings()
     iteration_cv: float = Field(
         0.05, gt=0, description="spread of iterations that is worth a note (nccl-tests' own 5 %)"
     )

@@ -147,3 +147,32 @@ class PointToPoint(Row):
     mtu_bytes: int | None = optional("path MTU in use", unit="B", minimum=0)
     link_layer: str | None = optional("`IB` or `Ethernet`")
     transport: str | None = optional("transport type, e.g. `IB`")
+
+
+@dataclass(frozen=True)
+class Isolation(Row):
+    TABLE: ClassVar[str] = "isolations"
+    KEY: ClassVar[tuple[str, ...]] = ("run", "case", "number")
+    DESCRIPTION: ClassVar[str] = (
+        "What isolating a slow node or rail gave: the unit at fault, or why none could be named."
+    )
+
+    case: str = column("what was looked into: `rail-2` or `nodes`, with the number of the SKU where there are several")
+    number: int = column("number of the outcome within the case", minimum=0)
+    outcome: str = column("`blamed`, `undecided` or `nothing` (the tests are not slow)")
+    engine: str = column("`nccl-tests` or `lab_fleet`")
+    tests: int = column("launches that tested groups", unit="launches", minimum=0)
+    references: int = column("launches that measured what a sound group of the same shape reaches", minimum=0)
+    rounds: int = column("rounds of tests", minimum=0)
+    minutes: float = column("time that the case's launches took", unit="min", minimum=0)
+    reason: str = column("in words: what was ruled out, or why nothing could be named")
+    unit: str | None = optional("unit at fault: `gpu-003/mlx5_2`, `gpu-003`, `leaf-3`, `rail-4`; null when not blamed")
+    unit_kind: str | None = optional("`nic`, `node`, `switch`, `rail` or `path`")
+    rail: int | None = optional("rail that is slow, null when it is not one alone", minimum=0)
+    extent: str | None = optional("`rail`, `whole` (every rail), `together` (only all rails at once) or `not told`")
+    loss: float | None = optional("share of the bandwidth that is lost", unit="1", maximum=1)
+    loss_low: float | None = optional("lower end of the 95 % interval of the loss", unit="1", maximum=1)
+    loss_high: float | None = optional("upper end of the 95 % interval of the loss", unit="1", maximum=1)
+    confidence: float | None = optional("posterior probability of exactly this", unit="1", minimum=0, maximum=1)
+    partners: str | None = optional("nodes that the unit was slow with, comma separated")
+    candidates: str | None = optional("what it may be, where that could not be told apart, comma separated")

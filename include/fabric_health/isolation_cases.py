@@ -1,0 +1,151 @@
+"""What of a run's findings can be isolated: a slow rail or slow nodes, and the nodes measured with them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fabric_health.checks.check import Launch
+from fabric_health.checks.collectives.asked import asked
+from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
+from fabric_health.launching import Plan
+from fabric_health.site import Node, Site
+
+if TYPE_CHECKING:
+    from fabric_health.isolation.state import Test
+
+CHECK = "collectives"
+# Under this name isolating keeps its findings, rows, evidence and state within a run, apart from the check's own.
+PART = f"{CHECK}.isolation"
+RULE = "isolated"
+_STARTED_BY = {"rail_as_fast_as_peers": "rail", "node_as_fast_as_peers": "node"}
+_ENGINES = ("nccl-tests", "lab_fleet")
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something slow among ``nodes`` of one SKU: one ``rail`` of them, or nodes (``rail`` None).
+
+    ``slow`` are the findings that say so, ``sound_rails`` the rails that none of them names.
+    """
+
+    name: str
+    engine: str
+    nodes: tuple[Node, ...]
+    rail: int | None
+    slow: tuple[Finding, ...]
+    sound_rails: tuple[int, ...]
+
+    @cached_property
+    def rails(self) -> tuple[int, ...]:
+        """The rails that a GPU is on, ascending."""
+        return rails_of(self.nodes[0])
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes by name."""
+        return {n.name: n for n in self.nodes}
+
+    @cached_property
+    def suspects(self) -> frozenset[str]:
+        """The nodes that a finding names."""
+        return frozenset(f.unit for f in self.slow if f.unit_kind == "node")
+
+    def rail_of(self, test: Test) -> int | None:
+        """Return the rail that a test measures alone, None for all rails."""
+        return self.rail if self.rail is not None or test.rail is None else self.rails[test.rail]
+
+
+def rails_of(node: Node) -> tuple[int, ...]:
+    """Return the rails of a node that a GPU is on, ascending."""
+    return tuple(sorted({n.rail for n in node.sku.nics if n.gpu is not None}))
+
+
+def cases_of(found: Iterable[Finding], plan: Plan, site: Site) -> list[Case]:
+    """Return what of the findings of a run's launches can be isolated, one case a slow rail and one for slow nodes."""
+    launches = {launch.name: launch for launch in plan.launches}
+    grouped: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
+    for f in found:
+        launch = launches.get(f.evidence_unit or "")
+        if launch is None or f.severity == Severity.INFO or f.kind != FindingKind.DEVIATION:
+            continue
+        if _STARTED_BY.get(f.rule) == f.unit_kind and (engine := _engine(launch)) in _ENGINES:
+            grouped.setdefault((engine, launch.units), []).append(f)
+    cases: list[Case] = []
+    for number, ((engine, units), slow) in enumerate(sorted(grouped.items(), key=lambda item: item[0]), 1):
+        nodes = tuple(n for n in map(site.unit, units) if isinstance(n, Node))
+        suffix = f"-sku{number}" if len(grouped) > 1 else ""
+        rails = {f.unit: int(m[1]) for f in slow if (m := re.fullmatch(r"rail-(\d{1,3})", f.unit))}
+        sound = tuple(r for r in rails_of(nodes[0]) if r not in rails.values())
+        for unit, rail in sorted(rails.items(), key=lambda item: item[1]):
+            own = tuple(f for f in slow if f.unit == unit)
+            cases.append(Case(f"rail-{rail}{suffix}", engine, nodes, rail, own, sound))
+        own = tuple(f for f in slow if f.unit_kind == "node")
+        if own:
+            cases.append(Case(f"nodes{suffix}", engine, nodes, None, own, sound))
+    return cases
+
+
+def _engine(launch: Launch) -> str:
+    try:
+        return asked(launch).engine
+    except (ValueError, KeyError):
+        return ""
+
+
+def leaves_of(site: Site, nodes: Iterable[Node], rail: int | None) -> dict[str, str]:
+    """Return the domain of each node: the leaf its NIC on ``rail`` is cabled to, or all leaves it is cabled to.
+
+    A node without a planned cable is in the domain of its rack.
+    """
+    switches: dict[str, set[str]] = {}
+    nics = {(n.name, nic.name) for n in nodes for nic in n.sku.nics if rail is None or nic.rail == rail}
+    for cable in site.cables:
+        if (cable.peer, cable.peer_port) in nics:
+            switches.setdefault(cable.peer, set()).add(cable.switch)
+    return {n.name: "+".join(sorted(switches.get(n.name, ()))) or f"rack {n.rack}" for n in nodes}
+
+
+def launch_name(case: Case, test: str) -> str:
+    """Return the name of a test's launch, unique within the run."""
+    return f"isolate-{case.name}-{test}"
+
+
+def merged(judged: Sequence[Finding], found: Sequence[Finding] | None, due: Sequence[Case]) -> list[Finding]:
+    """Return the findings of the check with those of isolating, and what these explain pointing at them.
+
+    ``found`` None means that isolating has not finished; when something was ``due``, that is a finding too.
+    """
+    if found is None:
+        return [*judged, *_did_not_finish([f for case in due for f in case.slow])]
+    mine = {f.finding: f for f in found}
+    known = {f.finding for f in judged}
+    return [mine.get(f.finding, f) for f in judged] + [f for f in found if f.rule == RULE and f.finding not in known]
+
+
+def _did_not_finish(slow: Sequence[Finding]) -> list[Finding]:
+    if not slow:
+        return []
+    return [
+        finding(
+            check=CHECK,
+            rule=RULE,
+            unit=CHECK,
+            unit_kind="check",
+            metric="finishes",
+            severity=Severity.WARNING,
+            kind=FindingKind.NOT_JUDGED,
+            summary=f"Isolating {listed([f.unit for f in slow])} did not finish, so no unit is named.",
+            action="See the log of the task isolate; when the cause is gone, clear it or run the stage again.",
+        )
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence: the first few, and how many more."""
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
