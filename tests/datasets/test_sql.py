@@ -11,6 +11,7 @@ import pytest
 from landed_samples import concluded_row, config, covered, drift, fact, found, link, run_key
 
 from fabric_health.checks.driver_firmware.tables import Link
+from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
 from fabric_health.datasets import contracts, landing, reference, registry, sql
 from fabric_health.datasets.contracts import Row
@@ -74,6 +75,23 @@ def test_a_finding_is_current_until_its_unit_is_looked_at_again(store: ObjectSto
     assert history[0]["last_seen"] == run_key(1).started_at
 
 
+def test_a_unit_that_could_not_be_judged_keeps_its_findings(store: ObjectStore) -> None:
+    bad, silent = found("gpu-001/mlx5_0"), found("gpu-001", "unit_answers")
+    land(store, 3, bad, found("gpu-001", "healed"), covered("gpu-001"))
+    land(store, 2, bad, covered("gpu-001", "partial"))
+    land(store, 1, silent, covered("gpu-001", "not_judged"))
+    land(store, 0, silent, covered("gpu-001", "not_judged"))
+    current = ask(store, "SELECT rule, run FROM current_findings ORDER BY rule")
+    assert [(f["rule"], f["run"]) for f in current] == [
+        ("driver_equals_expected", run_key(2).run),
+        ("unit_answers", run_key(0).run),
+    ]
+    assert [h["rule"] for h in ask(store, "SELECT rule FROM findings_history WHERE open ORDER BY rule")] == [
+        "driver_equals_expected",
+        "unit_answers",
+    ]
+
+
 def test_coverage_latest_says_when_a_unit_was_last_judged(store: ObjectStore) -> None:
     land(store, 1, covered("gpu-001"))
     land(store, 0, covered("gpu-001", "not_judged"))
@@ -114,6 +132,26 @@ def test_no_packets_give_no_error_ratio(store: ObjectStore) -> None:
         land(store, weeks_ago, SwitchPort(switch="leaf-1", port="swp1", rx_packets=7, rx_errors=1))
     (row,) = ask(store, "SELECT rx_packets, rx_errors, rx_error_ratio FROM switch_port_counter_deltas")
     assert row == {"rx_packets": 0, "rx_errors": 0, "rx_error_ratio": None}
+
+
+def test_measurements_come_from_concluded_runs_only(store: ObjectStore) -> None:
+    row = ObjectStoreResult(
+        launch="s3-get-1mib-c8-1",
+        store="s3",
+        op="GET",
+        load="get",
+        asked_object_bytes=1 << 20,
+        asked_concurrency=8,
+        engine="embedded",
+        hosts="127.0.0.1:9000",
+        comparability="x",
+        errors=0,
+        mib_per_s=100.0,
+    )
+    land(store, 1, row)
+    land(store, 0, row, link("gpu-001/mlx5_0", rate_gbps=400.0), conclude=False)
+    got = ask(store, "SELECT run, metric, value FROM measurements WHERE metric IN ('mib_per_s', 'rate_gbps')")
+    assert got == [{"run": run_key(1).run, "metric": "mib_per_s", "value": 100.0}]
 
 
 def test_measurements_carry_the_contracts_unit_and_leave_out_what_was_not_measured(

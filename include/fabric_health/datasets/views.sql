@@ -55,21 +55,30 @@ SELECT site, "check", unit, unit_kind,
 FROM coverage SEMI JOIN concluded_runs USING (site, run)
 GROUP BY ALL;
 
--- Findings of each unit's latest run. A finding on something that no check covers by itself (a rail, the site)
--- is current while the check's latest run shows it.
+-- Findings of each unit's latest run and, where that could not judge the unit, of the latest one that could: what is
+-- wrong stays so until somebody looks. A finding on something that no check covers by itself (a rail, the site) is
+-- current while the check's latest run shows it.
 CREATE VIEW current_findings AS
 WITH latest_check AS (
     SELECT site, "check", arg_max(run, produced_at) AS run
     FROM coverage SEMI JOIN concluded_runs USING (site, run)
     GROUP BY ALL
+),
+looked AS (
+    SELECT site, "check", unit, arg_max(run, produced_at) AS run
+    FROM coverage SEMI JOIN concluded_runs USING (site, run)
+    WHERE state <> 'not_judged'
+    GROUP BY ALL
 )
 SELECT f.*
 FROM findings f
 LEFT JOIN coverage_latest u ON u.site = f.site AND u."check" = f."check" AND u.unit = owner_of(f.unit)
+LEFT JOIN looked l ON l.site = f.site AND l."check" = f."check" AND l.unit = owner_of(f.unit)
 LEFT JOIN latest_check c ON c.site = f.site AND c."check" = f."check"
-WHERE f.run = coalesce(u.run, c.run);
+WHERE f.run = coalesce(u.run, c.run) OR f.run = l.run
+QUALIFY row_number() OVER (PARTITION BY f.site, f.finding ORDER BY f.produced_at DESC) = 1;
 
--- Each finding once, with its history. `open`: its unit's latest run still shows it.
+-- Each finding once, with its history. `open`: it is one of the current findings.
 CREATE VIEW findings_history AS
 SELECT f.site, f.finding, f."check", f.rule, f.unit, f.unit_kind, f.metric,
        arg_max(f.severity, f.produced_at) AS severity,
@@ -225,7 +234,7 @@ store_values AS (
                o.mib_per_s, o.objects_per_s, CAST(o.errors AS DOUBLE) AS errors,
                o.ttfb_avg_ms, o.ttfb_p50_ms, o.ttfb_p90_ms, o.ttfb_p99_ms,
                o.latency_avg_ms, o.latency_p50_ms, o.latency_p90_ms, o.latency_p99_ms
-        FROM object_store o
+        FROM (SELECT * FROM object_store SEMI JOIN concluded_runs USING (site, run)) o
         LEFT JOIN object_store_clusters c ON c.site = o.site AND c.run = o.run AND c.store = o.store
         WHERE o.problem IS NULL
     )
