@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from fabric_health import answer
 from fabric_health.changes import Change
 from fabric_health.checks import registry
-from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity
+from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity, asked
 from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.report import fabric_map, plots, text
 from fabric_health.report.data import PastRun, ReportData
@@ -167,7 +167,7 @@ def _evidence_links(data: ReportData) -> Any:
     commands = {(e.check, e.unit): {r.name for r in e.results} for e in data.evidence_shown}
 
     def link(f: Finding) -> str | None:
-        pair = (f.check, f.unit.split("/", 1)[0])
+        pair = (f.check, asked(f))
         if pair not in commands:
             return None
         fragment = f"#{anchor(f.command)}" if f.command in commands[pair] else ""
