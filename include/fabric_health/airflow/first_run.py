@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 import uuid
 
 from fabric_health import pipeline
@@ -120,6 +121,11 @@ def main(argv: list[str]) -> int:
         return Exit.USAGE
     except FabricHealthError as error:
         fail(str(error))
+        return Exit.NOT_JUDGED
+    except Exception:
+        # A mistake of ours, with all that tells where; Python's own exit code for it would say "findings".
+        traceback.print_exc()
+        fail("this is a mistake in fabric-health: please report it with the lines above; `make stop` stops what runs")
         return Exit.NOT_JUDGED
     except KeyboardInterrupt:
         fail("interrupted; `make stop` stops what runs")

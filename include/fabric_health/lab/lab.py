@@ -220,7 +220,7 @@ def _start(site: Site, place: Place, port: int | None) -> ServerRecord:
             in_use = "taken while the server was starting"
         taken = f"{candidate} on {in_use}"
     tried = f"port {port}" if port is not None else f"no port from {candidates[0]} to {candidates[-1]}"
-    raise LabError(f"{tried} is free on the lab's addresses ({taken}); name another with --port")
+    raise LabError(f"{tried} is free on the lab's addresses ({taken}); end what listens there")
 
 
 def _launch(site: Site, place: Place, port: int) -> ServerRecord | None:
