@@ -13,7 +13,7 @@ from statistics import median
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.asked import asked
 from fabric_health.checks.collectives.comparability import peer_key
-from fabric_health.checks.collectives.peers import Slow, slow_units
+from fabric_health.checks.collectives.peers import Slow, best_launch, largest_size, slow_units
 from fabric_health.checks.collectives.settings import Settings, settings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
@@ -224,7 +224,7 @@ def _floors(rows: RowSet, rules: Settings) -> Iterator[Finding]:
             ):
                 values[row.group].append(row)
         for group, found in sorted(values.items()):
-            at_largest = _largest(found)
+            at_largest = largest_size(found)
             value = median(r.busbw_gbps for r in at_largest)
             if value >= floor.busbw_gbps:
                 continue
@@ -257,27 +257,16 @@ def _peers(rows: RowSet, rules: Settings) -> Iterator[Finding]:
             grouped[row.engine, row.group_kind, row.collective].append(row)
     for (engine, kind, collective), found in sorted(grouped.items()):
         by_key: dict[str, list[Collective]] = defaultdict(list)
-        for row in _largest(found):
+        for row in largest_size(found):
             by_key[peer_key(row)].append(row)
         for same in by_key.values():
             yield from _other_transports(same, kind)
-            values = _best_launch(same)
+            values = best_launch(same)
             if len(values) < rules.peers.minimum:
                 yield _too_few(engine, kind, collective, len(values), rules)
                 continue
             for slow in slow_units(values, rules.peers):
                 yield _slow(slow, [r for r in same if r.group == slow.unit], len(values), kind)
-
-
-def _best_launch(rows: Sequence[Collective]) -> dict[str, float]:
-    """Return each unit's bus bandwidth in its best launch, GB/s (the median of the launch's placements).
-
-    What disturbs a launch only ever slows it: a unit that is as fast as its peers in one launch is not slow.
-    """
-    placements: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        placements[row.group][row.launch].append(row.busbw_gbps)
-    return {unit: max(median(v) for v in launches.values()) for unit, launches in placements.items()}
 
 
 def _other_transports(same: Sequence[Collective], kind: str) -> Iterator[Finding]:
@@ -360,7 +349,7 @@ def _spread(rows: RowSet, rules: Settings) -> Iterator[Finding]:
         if row.engine != "gloo" and row.group_kind == "all" and row.time_cv is not None:
             grouped[row.engine, row.collective].append(row)
     for (engine, collective), found in sorted(grouped.items()):
-        at_largest = _largest(found)
+        at_largest = largest_size(found)
         cv = median(r.time_cv or 0.0 for r in at_largest)
         if cv <= rules.iteration_cv:
             continue
@@ -380,13 +369,6 @@ def _spread(rows: RowSet, rules: Settings) -> Iterator[Finding]:
             command="job",
             evidence_unit=worst.launch,
         )
-
-
-def _largest(rows: Sequence[Collective]) -> list[Collective]:
-    """Return the rows of the largest size; out of place where there are any, so that each launch counts once."""
-    size = max(r.size_bytes for r in rows)
-    at = [r for r in rows if r.size_bytes == size]
-    return [r for r in at if not r.in_place] or at
 
 
 def _unit(row: Collective) -> tuple[str, str]:

@@ -6,11 +6,13 @@ median absolute deviation has a floor, so that a fleet of identical values does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fabric_health.checks.collectives.settings import PeerSettings
+from fabric_health.checks.collectives.tables import Collective
 
 _NORMAL_QUARTILE = 0.6745
 
@@ -40,3 +42,21 @@ def slow_units(values: Mapping[str, float], rules: PeerSettings) -> list[Slow]:
         if z < -rules.modified_z and gap >= rules.gap:
             out.append(Slow(unit, value, centre, gap, z))
     return sorted(out, key=lambda s: (s.value, s.unit))
+
+
+def largest_size(rows: Sequence[Collective]) -> list[Collective]:
+    """Return the rows of the largest size; out of place where there are any, so that each launch counts once."""
+    size = max(r.size_bytes for r in rows)
+    at = [r for r in rows if r.size_bytes == size]
+    return [r for r in at if not r.in_place] or at
+
+
+def best_launch(rows: Sequence[Collective]) -> dict[str, float]:
+    """Return each unit's bus bandwidth in its best launch, GB/s (the median of the launch's placements).
+
+    What disturbs a launch only ever slows it: a unit that is as fast as its peers in one launch is not slow.
+    """
+    placements: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        placements[row.group][row.launch].append(row.busbw_gbps)
+    return {unit: max(median(v) for v in launches.values()) for unit, launches in placements.items()}
