@@ -16,7 +16,7 @@ from fabric_health.datasets import landing
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Coverage, Fact, Finding, Run, Severity, finding
-from fabric_health.history import load_part, previous
+from fabric_health.history import comparable, load_part, previous
 from fabric_health.run_document import RunDocument, decode, document_key, encode
 from fabric_health.site import load_site
 
@@ -142,6 +142,25 @@ def test_later_runs_runs_of_other_checks_and_runs_that_never_ended_do_not_count(
     assert facts(store, 4, "a") == {"a": "1"}
     assert facts(store, 5, "a") == {"a": "1"}, "a run is not its own past"
     assert facts(store, 1, "a") == {}
+
+
+def test_each_result_is_compared_with_the_latest_run_that_has_its_like(store: ObjectStore) -> None:
+    land(store, 1, {"a": "judged", "b": "judged"})
+    land(store, 2, {"a": "judged"})
+    land(store, 3, {"a": "judged"}, concluded=False)
+    land(store, 4, {"a": "judged"}, checks="switch_config")
+    land(store, 6, {"a": "judged"})
+    now = [Fact(f"{unit}/mlx5_0", "nic", "fw_version", "value", "5") for unit in ("a", "b", "c", "d")]
+
+    def like(f: Fact) -> str | None:
+        return None if f.unit.startswith("d") else f.unit
+
+    got = comparable(store, key(5), CHECK.name, Fact, now, like)
+    assert {f.unit: f.value for f in got.rows} == {"a/mlx5_0": "2", "b/mlx5_0": "1"}
+    assert got.at == {"a/mlx5_0": key(2).started_at, "b/mlx5_0": key(1).started_at}
+    assert comparable(store, key(5), CHECK.name, Fact, [], like) == comparable(
+        store, key(1), CHECK.name, Fact, now, like
+    )
 
 
 def test_the_past_reaches_over_weeks(store: ObjectStore) -> None:

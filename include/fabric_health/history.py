@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from fabric_health.checks.check import Check, RowSet
 from fabric_health.datasets import arrow, reading
@@ -18,6 +19,14 @@ R = TypeVar("R", bound=Row)
 MAX_RUNS_BACK = 60
 # Runs that are looked through for findings only, of units that were judged in part since.
 PARTIAL_RUNS_BACK = 8
+
+
+@dataclass(frozen=True)
+class Comparable(Generic[R]):
+    """Rows of earlier runs that may be compared with this run's, and per comparability the start (UTC) of theirs."""
+
+    rows: tuple[R, ...] = ()
+    at: dict[str, datetime] = field(default_factory=dict)
 
 
 def judged_part(check: str) -> str:
@@ -84,3 +93,34 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
                 out.findings.setdefault(f.finding, f)
         unsettled -= {u for u in judged if states[u] == CoverageState.JUDGED}
     return Previous(out.at, RowSet.gather(rows), out.findings, tuple(used))
+
+
+def comparable(
+    store: ObjectStore,
+    key: RunKey,
+    check: str,
+    row_type: type[R],
+    now: Collection[R],
+    key_of: Callable[[R], str | None],
+) -> Comparable[R]:
+    """Return, for each comparability of the rows of ``now``, the rows of the latest earlier concluded run that has it.
+
+    ``key_of`` gives a row's comparability, None where the row is no measurement.
+    """
+    left = {k for k in map(key_of, now) if k is not None}
+    found: list[R] = []
+    at: dict[str, datetime] = {}
+    for n, past in enumerate(reading.concluded(store, key.site, before=key.started_at)):
+        if not left or n >= MAX_RUNS_BACK:
+            break
+        if check not in past.row.checks.split(","):
+            continue
+        earlier = RunKey(key.site, past.run, past.started_at, key.origin)
+        rows = [(key_of(r), r) for r in load_part(store, row_type, earlier, check)]
+        held = [(k, r) for k, r in rows if k in left]
+        found += [r for _, r in held]
+        for k, _ in held:
+            if k is not None:
+                at[k] = earlier.started_at
+        left -= at.keys()
+    return Comparable(tuple(found), at)

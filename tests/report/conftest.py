@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,9 @@ from fabric_health.datasets.tables import (
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
 from fabric_health.report.data import PastRun, ReportData
 from fabric_health.site import Site, load_site
+
+# The reader of pages lies next to its tests.
+sys.path.insert(0, str(Path(__file__).parent))
 
 NOW = datetime(2026, 11, 30, 3, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fabric_health.changes import Change
+from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
 from fabric_health.checks.driver_firmware.tables import Link
+from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run
 from fabric_health.evidence import StoredEvidence, UnitEvidence
+from fabric_health.history import Comparable
 from fabric_health.site import Site
 
 
@@ -27,11 +30,31 @@ class PastRun:
 
 
 @dataclass(frozen=True)
+class CollectiveResults:
+    """Collective benchmarks of a run. ``origins``: per launch, `measured` or `lab`. ``before``: comparable rows."""
+
+    launches: tuple[CollectiveLaunch, ...]
+    problems: tuple[LaunchProblem, ...]
+    rows: tuple[Collective, ...]
+    origins: dict[str, str]
+    before: Comparable[Collective] = field(default_factory=Comparable)
+
+
+@dataclass(frozen=True)
+class ObjectStoreResults:
+    """Object store benchmark of a run, as :class:`CollectiveResults`."""
+
+    rows: tuple[ObjectStoreResult, ...]
+    origins: dict[str, str]
+    before: Comparable[ObjectStoreResult] = field(default_factory=Comparable)
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything on the page. ``previous_at`` is the start of the newest run compared with, None for a first run.
 
     ``evidence`` refers to the evidence of every unit in scope, by (check, unit); ``evidence_shown`` holds the
-    evidence of units with findings, to be rendered beside the page.
+    evidence of units with findings, to be rendered beside the page. Results of benchmarks are None when none was asked.
     """
 
     site: Site
@@ -51,3 +74,5 @@ class ReportData:
     previous_at: datetime | None
     evidence: dict[tuple[str, str], StoredEvidence]
     evidence_shown: tuple[UnitEvidence, ...]
+    collectives: CollectiveResults | None = None
+    object_store: ObjectStoreResults | None = None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -22,7 +22,7 @@ from fabric_health.changes import Change
 from fabric_health.checks import registry
 from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity, asked
 from fabric_health.evidence import StoredEvidence, UnitEvidence
-from fabric_health.report import fabric_map, plots, text
+from fabric_health.report import benchmark_plots, collectives, fabric_map, object_store, plots, text
 from fabric_health.report.data import PastRun, ReportData
 
 FINDINGS_OPEN = 50
@@ -32,6 +32,7 @@ DRIFT_SHOWN = 100
 QUALITY_SHOWN = 100
 STREAM_SHOWN = 200_000
 STREAMS_SHOWN = 2_000_000
+T = TypeVar("T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@+-]")
 
 
@@ -107,6 +108,10 @@ def _environment() -> Environment:
     env.filters["day"] = lambda t: t.astimezone(UTC).strftime("%d %b %Y")
     env.filters["block"] = text.block
     env.filters["count_of"] = lambda n, noun: f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    env.filters["launches"] = lambda n: "1 launch" if n == 1 else f"{n:,} launches"
+    env.filters["size"] = text.size
+    env.filters["percent"] = text.percent
+    env.filters["figure"] = text.figure
     return env
 
 
@@ -152,6 +157,31 @@ def _page(data: ReportData) -> dict[str, Any]:
         "quality_met": sum(q.success for q in data.quality),
         "quarantine": data.quarantine[:20],
         **_changes(data.changes),
+        **_benchmarks(data, frozenset(anchors)),
+    }
+
+
+@dataclass(frozen=True)
+class Drawn(Generic[T]):
+    """Results with their plot; ``before``: when the earlier results beside them were measured, ascending."""
+
+    of: T
+    plot: Markup
+    before: tuple[datetime, ...]
+
+
+def _when(results: Sequence[collectives.Curve | object_store.Line]) -> tuple[datetime, ...]:
+    return tuple(sorted({r.before_at for r in results if r.before and r.before_at}))
+
+
+def _benchmarks(data: ReportData, linked: frozenset[str]) -> dict[str, Any]:
+    engines, stores = collectives.engines(data, linked), object_store.stores(data)
+    curves = [Markup(benchmark_plots.busbw_curves(e.drawn)) for e in engines]  # noqa: S704  # made by us
+    points = [Markup(benchmark_plots.object_store_points(s.lines)) for s in stores]  # noqa: S704  # made by us
+    return {
+        "engines": [Drawn(e, plot, _when(e.curves)) for e, plot in zip(engines, curves, strict=True)],
+        "stores": [Drawn(s, plot, _when(s.lines)) for s, plot in zip(stores, points, strict=True)],
+        "benchmark_left_out": collectives.left_out(data),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -36,6 +37,27 @@ def finalize(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return clipped(value, VALUE_SHOWN)
     return value
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the largest binary unit that it is a whole or a readable number of."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g} {unit}"
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """Return a number with at least ``digits`` significant digits, thousands apart."""
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{min(decimals, 6)}f}"
+
+
+def percent(share: float) -> str:
+    """Return a signed share in percent, with a real minus sign."""
+    return f"{share * 100:+.1f} %".replace("-", "\u2212")
 
 
 def _spelt(c: str) -> str:
