@@ -147,11 +147,14 @@ BUILT = {
     ("switch_config", "f'port_{metric}_known'"): {f"port_{m}_known" for m in unread._TITLES},
     ("collectives", "f'{kind}_as_fast_as_peers'"): {"node_as_fast_as_peers", "rail_as_fast_as_peers"},
 }
+# What finds things in the name of a check outside its folder.
+ELSEWHERE = {"collectives": ("isolated.py", "isolation_cases.py")}
 
 
 def _rule_names(check: str) -> set[str]:
     """Return every rule name that findings of a check are made with, found in its code."""
-    trees = [ast.parse(file.read_text()) for file in (PACKAGE / "checks" / check).rglob("*.py")]
+    files = [*(PACKAGE / "checks" / check).rglob("*.py"), *(PACKAGE / name for name in ELSEWHERE.get(check, ()))]
+    trees = [ast.parse(file.read_text()) for file in files]
     taking = {"finding": None} | {n: i for tree in trees for n, i in _taking_a_rule(tree)}
     out: set[str] = set()
     for tree in trees:
@@ -160,7 +163,7 @@ def _rule_names(check: str) -> set[str]:
             for node in ast.walk(scope):
                 if isinstance(node, ast.Call):
                     for value in _given_rules(node, taking):
-                        out |= _spelt_out(value, [scope, tree], check)
+                        out |= _spelt_out(value, [scope, tree, *trees], check)
     return out
 
 
