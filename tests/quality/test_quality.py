@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from landed_samples import concluded_row, config, covered, fact, link, run_key
+from landed_samples import concluded_row, config, covered, fact, found, link, run_key
 
 from fabric_health.checks import registry
 from fabric_health.checks.driver_firmware.tables import Link
@@ -128,6 +128,20 @@ def spoilt(s3_home: Path, site: Site) -> Case:
     rows = [r for r in rows if not (isinstance(r, Fact) and r.unit == "gpu-002")]
     land(store, site, 0, rows, conclude=False)
     return Case(store, evaluate(store, site))
+
+
+def test_a_finding_that_did_not_land_is_critical_and_one_that_came_twice_is_not(s3_home: Path, site: Site) -> None:
+    store = fresh_store(s3_home, "quality-lost-finding")
+    land(store, site, 0, whole(site), conclude=False)
+    key = run_key(0, site.name)
+    bad = found("gpu-001")
+    twice = [found("gpu-002"), found("gpu-002"), bad, dataclasses.replace(bad, severity="critical")]
+    rows = [(r, SHA) for r in [*twice, *(r for r in whole(site) if isinstance(r, Coverage) and r.unit != "leaf-1")]]
+    landing.land(store, key, CHECKS[0], rows, (Finding, Coverage), quarantine_part=f"{CHECKS[0]}_judged")
+    (failure,) = evaluate(store, site).critical_failures
+    assert "every finding and coverage row is there" in failure
+    assert "another row has the same key" in failure
+    assert "twice" not in failure
 
 
 def test_a_whole_run_meets_every_expectation(healthy: Case) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Row)
 MAX_TEXT_BYTES = 1 << 20
+# End of the reason of a row that is quarantined though nothing is lost with it.
+SAME_ROW = "the same row twice"
 # Text in a quarantined row is cut here: the raw evidence has it whole, and one table must stay readable.
 MAX_QUARANTINED_TEXT = 64 << 10
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -263,7 +265,7 @@ def _unique(
         if keys[i] != keys[kept[-1]]:
             kept.append(i)
             continue
-        same = "the same row twice" if content[i] == content[kept[-1]] else "another row has the same key"
+        same = SAME_ROW if content[i] == content[kept[-1]] else "another row has the same key"
         reasons[i] = f"{', '.join(names)}: {same}"
     return kept
 

@@ -117,8 +117,21 @@ def _batches(store: ObjectStore, site: Site, key: RunKey, scope: Sequence[str], 
         Batch(t.TABLE, t.TABLE, _frame(t, tables[t]), tuple(rules))
         for t, rules in suites.suites(row_types, site.origin).items()
     ]
+    batches.append(_judgements(tables[Quarantine]))
     batches += _completeness(site, tables, scope, checks)
     return batches + _history(store, site, key, tables, checks)
+
+
+def _judgements(quarantine: pa.Table) -> Batch:
+    """Return one row per finding or coverage row that did not land: without it a run looks better than it is."""
+    names = ("check", "target_table", "reason")
+    rows = zip(*(quarantine.column(n).to_pylist() for n in names), strict=True)
+    lost = [
+        f"{table} of {check}: {reason}"
+        for check, table, reason in rows
+        if table in (Finding.TABLE, Coverage.TABLE) and not reason.endswith(arrow.SAME_ROW)
+    ]
+    return _complete(Quarantine, lost or [None], "every finding and coverage row", Severity.CRITICAL)
 
 
 def _frame(row_type: type[Row], table: pa.Table) -> pd.DataFrame:
