@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fabric_health.checks.driver_firmware.parsers.text import MAX_CHARS, one_line
@@ -91,16 +91,6 @@ def yes_no(flag: object) -> Cell:
     if flag is False:
         return value("no")
     return error(f"{flag!r}; expected true or false")
-
-
-def first_value(cells: Iterable[Cell]) -> Cell:
-    """Return the first cell with a value, else the first unsupported one, else the first error."""
-    found = list(cells)
-    for state in (FactState.VALUE, FactState.UNSUPPORTED, FactState.ERROR):
-        for cell in found:
-            if cell.state is state:
-                return cell
-    return error("not asked")
 
 
 def failure(result: CommandResult | None, *, any_exit: bool = False) -> Cell | None:
