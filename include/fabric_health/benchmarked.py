@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabric_health.checks import registry
-from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
+from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, Isolation, LaunchProblem
 from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.history import comparable, load_part
@@ -25,6 +25,9 @@ def collective_results(store: ObjectStore, run: RunDocument) -> CollectiveResult
         rows=tuple(rows),
         origins=_origins(store, run, COLLECTIVES),
         before=comparable(store, run.key, COLLECTIVES, Collective, rows, _collective_key),
+        isolations=tuple(
+            r for part in registry.entry(COLLECTIVES).parts for r in load_part(store, Isolation, run.key, part)
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strict_page import Page, read
 
 from fabric_health.checks.collectives.comparability import comparability
-from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
+from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, Isolation, LaunchProblem
 from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.datasets.tables import Coverage, Severity, finding
 from fabric_health.history import Comparable
@@ -227,6 +227,33 @@ def test_many_nodes_fold_the_rows_without_a_finding(benched: ReportData) -> None
     assert [len(m.rows) for m in engine.maps] == [1]
     assert sum(map(len, (*engine.maps[0].rows, *engine.maps[0].folded))) == 1024
     assert "127 rows without a finding" in index(data).text
+
+
+def test_what_isolating_found_stands_with_its_interval(benched: ReportData) -> None:
+    assert benched.collectives is not None
+    blamed = Isolation(
+        case="rail-2",
+        number=0,
+        outcome="blamed",
+        engine="lab_fleet",
+        tests=9,
+        references=1,
+        rounds=3,
+        minutes=1.25,
+        reason="slow with two different partners <b>",
+        unit="gpu-003/mlx5_2",
+        loss=0.185,
+        loss_low=0.17,
+        loss_high=0.2,
+        confidence=0.999,
+    )
+    open_ = dataclasses.replace(
+        blamed, number=1, outcome="undecided", unit=None, candidates="leaf-3, rail-4", loss=None, confidence=None
+    )
+    results = dataclasses.replace(benched.collectives, isolations=(blamed, open_))
+    shown = index(dataclasses.replace(benched, collectives=results)).text
+    assert "rail-2 blamed gpu-003/mlx5_2 18.5 % (17.0 to 20.0 %) 99.9 % 9 tests in 3 rounds, 1.2 min slow with" in shown
+    assert "rail-2 undecided leaf-3, rail-4 9 tests" in shown
 
 
 def test_object_store_figures_have_units_and_spread(benched: ReportData) -> None:

@@ -14,7 +14,7 @@ from statistics import median
 
 from fabric_health.checks.collectives.comparability import FIELDS, peer_key
 from fabric_health.checks.collectives.peers import best_launch, largest_size
-from fabric_health.checks.collectives.tables import Collective
+from fabric_health.checks.collectives.tables import Collective, Isolation
 from fabric_health.datasets.tables import CoverageState, Finding, Severity
 from fabric_health.report import fabric_map
 from fabric_health.report.data import CollectiveResults, ReportData
@@ -107,6 +107,7 @@ class Engine:
     drawn: tuple[Curve, ...]
     maps: tuple[PeerMap, ...]
     refused: tuple[tuple[str, str], ...]
+    isolations: tuple[Isolation, ...] = ()
 
 
 def engines(data: ReportData, linked: frozenset[str]) -> tuple[Engine, ...]:
@@ -126,9 +127,9 @@ def engines(data: ReportData, linked: frozenset[str]) -> tuple[Engine, ...]:
         drawn = [c for c in curves if not c.in_place or (c.title, c.setting) not in placed]
         maps = tuple(_maps(results, name, findings, linked))
         refused = tuple(_refused(results, name))
-        out.append(
-            Engine(name, tuple(sorted(origins)), len(launched), curves, tuple(drawn[:CURVES_SHOWN]), maps, refused)
-        )
+        isolations = tuple(i for i in results.isolations if i.engine == name)
+        shown = tuple(drawn[:CURVES_SHOWN])
+        out.append(Engine(name, tuple(sorted(origins)), len(launched), curves, shown, maps, refused, isolations))
     return tuple(sorted(out, key=lambda e: (e.origins != ("measured",), e.name)))
 
 

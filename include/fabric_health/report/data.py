@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fabric_health.changes import Change
-from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
+from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, Isolation, LaunchProblem
 from fabric_health.checks.driver_firmware.tables import Link
 from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
@@ -38,6 +38,7 @@ class CollectiveResults:
     rows: tuple[Collective, ...]
     origins: dict[str, str]
     before: Comparable[Collective] = field(default_factory=Comparable)
+    isolations: tuple[Isolation, ...] = ()
 
 
 @dataclass(frozen=True)
