@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabric_health.checks.driver_firmware.rules.links import roce_mtu
+from fabric_health.checks.driver_firmware.rules.links import COUNTERS, roce_mtu
 
 NIC = "gpu-001/mlx5_0"
 
@@ -138,3 +138,13 @@ def test_a_link_that_is_down_has_no_finding_on_its_counters(fleet):
     fleet.remember()
     fleet.link(NIC, state="DOWN", phys_state="POLLING", link_downed=9, rate_gbps=None, active_mtu_bytes=None)
     assert fleet.only().rule == "link_up"
+
+
+def test_counters_that_no_tool_gave_are_not_taken_for_still(fleet):
+    some = dict.fromkeys(COUNTERS[1:])
+    fleet.link(NIC, **some)
+    assert fleet.judge() == [], "what one tool does not count, another does"
+    fleet.link(NIC, **dict.fromkeys(COUNTERS))
+    f = fleet.only()
+    assert (f.rule, f.kind, f.severity, f.unit) == ("readable", "not_judged", "warning", NIC)
+    assert "counters" in f.summary

@@ -28,6 +28,7 @@ ROCE_OVERHEAD_BYTES = 96
 # NVSentinel rounds it to 120, and faster links have forward error correction in front of this counter.
 SYMBOL_ERRORS_PER_HOUR = 120.0
 ADMIN_DOWN = "administratively down on the node"
+COUNTERS = ("symbol_errors", "link_downed", "link_error_recovery", "port_rcv_errors", "port_xmit_discards")
 CABLE = "Clean and reseat the cable and optics; swap the cable if it goes on; check the peer port's counters."
 
 
@@ -185,6 +186,9 @@ def roce_mtu(netdev_mtu_bytes: int) -> int:
 
 
 def _counters(view: NodeView, part: Part, link: Link) -> Iterator[Finding]:
+    if all(getattr(link, column) is None for column in COUNTERS):
+        view.gap(part, "", _metric(link, "counters"), "null in table links: no tool gave a readable counter")
+        return
     before = view.earlier_links.get((link.nic, link.port))
     if before is None:
         return
