@@ -19,6 +19,7 @@ failures: the run is green when the pipeline completed, whatever it found. Choos
 
 **When a task fails.**
 - `collect`: a connection is missing or the object store is away. A unit that does not answer is a finding instead.
+- `isolate`: clear it; launches that were made are read back. Until it has finished, what is slow names no unit.
 - `land`, `judge`: clear the task; the evidence is kept, nothing is asked again. If it fails again, report it to us.
 - `gate`: it says which check did not finish, which data-quality expectation broke, or which findings `fail_on` meets.
 - Any task after an outage of the object store: clear it. Stages write the same objects again, nothing is doubled.

@@ -26,7 +26,7 @@ def dags(python_in):
 
 
 def test_every_expected_dag_is_there(dags):
-    assert set(dags) == {"weekly_fabric_health", "driver_firmware_audit", "switch_config_drift", "trend_quality"}
+    assert set(dags) == {"weekly_fabric_health", "trend_quality", *(e.dag_id for e in ENTRIES)}
 
 
 def test_parsing_in_two_processes_gives_the_same_dags(python_in, dags):
@@ -92,7 +92,30 @@ def test_policy_of_every_dag(dags):
 
 
 def test_tasks_are_a_few_per_check_not_per_unit(dags):
-    assert len(dags["weekly_fabric_health"]["dag"]["tasks"]) <= 6 + 3 * 2
+    around = 6 + sum(e.isolates for e in ENTRIES)
+    assert len(dags["weekly_fabric_health"]["dag"]["tasks"]) == around + 3 * len(ENTRIES)
+
+
+def test_what_is_slow_is_isolated_after_all_benchmarks_and_before_it_is_explained(dags):
+    for dag_id in ("weekly_fabric_health", "nccl_benchmark"):
+        tasks = {t["__var"]["task_id"]: t["__var"] for t in dags[dag_id]["dag"]["tasks"]}
+        before = {n for n, t in tasks.items() if "isolate" in t.get("downstream_task_ids", ())}
+        last = next(e.name for e in reversed(ENTRIES) if e.is_benchmark and f"{e.name}.judge" in tasks)
+        assert before == {"open_run", f"{last}.judge"}
+        assert tasks["isolate"]["downstream_task_ids"] == ["explain"]
+        assert tasks["isolate"]["trigger_rule"] == "all_done_min_one_success"
+    assert all(
+        "isolate" not in {t["__var"]["task_id"] for t in dags[e.dag_id]["dag"]["tasks"]}
+        for e in ENTRIES
+        if not e.isolates
+    )
+
+
+def test_explaining_waits_for_every_audit(dags):
+    tasks = {t["__var"]["task_id"]: t["__var"] for t in dags["weekly_fabric_health"]["dag"]["tasks"]}
+    for e in ENTRIES:
+        if not e.is_benchmark:
+            assert "explain" in tasks[f"{e.name}.judge"]["downstream_task_ids"]
 
 
 def test_time_limit_of_a_run_holds_its_longest_path(dags):
@@ -119,6 +142,7 @@ def test_asking_units_takes_a_slot_of_a_pool_that_is_deployed(dags):
             tasks = {t["__var"]["task_id"]: t["__var"] for t in dags[dag_id]["dag"]["tasks"]}
             asked = {n: t["pool"] for n, t in tasks.items() if t.get("pool", "default_pool") != "default_pool"}
             assert asked.pop(f"{entry.name}.collect") == entry.pool
+            assert asked.pop("isolate", "gpu_fabric") == "gpu_fabric"
             assert all(name.endswith(".collect") for name in asked)
 
 

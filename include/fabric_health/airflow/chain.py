@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 RESULTS = Asset(name="fabric_health_results", uri="fabric-health://results")
 STAGE_LIMIT = timedelta(minutes=20)
+# Isolating starts no launch after its budget of minutes (55 at most); the last one may take its own limit of time.
+ISOLATION_LIMIT = timedelta(minutes=75)
 AROUND = ("open_run", "explain", "quality", "conclude", "publish", "gate")
 
 # A mistake of a person does not go away by trying again; a store or a network that is away may come back.
@@ -85,6 +87,7 @@ def run_params(fixed_site: SiteEntry | None = None) -> dict[str, Param]:
 def budget(entries: tuple[Entry, ...]) -> timedelta:
     """Return the time limit of a whole run: the budgets of its checks, and the stages within and around them."""
     within = timedelta(minutes=sum(e.budget_minutes for e in entries)) + 2 * len(entries) * STAGE_LIMIT
+    within += sum(e.isolates for e in entries) * ISOLATION_LIMIT
     return within + len(AROUND) * STAGE_LIMIT
 
 
@@ -155,6 +158,14 @@ def check_group(entry: Entry, run: XComArg) -> Any:
         asked >> land(run, entry.name) >> judge(run, entry.name)
 
     return group()
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, execution_timeout=ISOLATION_LIMIT)
+def isolate(run: dict[str, str]) -> dict[str, Any]:
+    """Find which unit makes slow what the benchmarks found slow; nothing to do when nothing is."""
+    from fabric_health import pipeline
+
+    return pipeline.isolate(_rooms(run["site"]), run["ref"])
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
@@ -231,10 +242,17 @@ def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None) ->
             group = check_group(e, run)
             previous >> group
             previous = group
+    for e in entries:
+        if e.isolates:
+            isolated = isolate.override(pool=e.pool)(run)
+            previous >> isolated
+            previous = isolated
     explained = explain(run)
     checked = quality(run)
     answer = conclude(run)
     page = publish(run)
+    if audits:
+        audits >> explained  # a failed audit ends the benchmarks at once, and not the other audits
     previous >> explained >> checked >> answer >> page
     page >> gate(explained, checked, answer)
 
