@@ -163,7 +163,7 @@ class Redactor:
 
 # What follows `token` in names that hold no secret: vocabularies, and counts and ids of tokens with a number as value.
 _BEARER = (
-    r"(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)token(?!iz)"
+    r"token(?!iz)(?<!(?:bos|eos|pad|unk|sep|cls)_token)"
     r"(?!(?:s|_)[\w.-]{0,64}\\{0,3}\"?[ \t]*[:=][ \t]*-?\d[\d.,]{0,20}(?:e[+-]?\d{1,3})?(?:[\s,;)}\]\"']|\Z))"
 )
 _WORDS = r"password|passwd|passphrase|passkey|secret|api[_-]?key|access[_-]?key|secret[_-]?key|community"
@@ -250,7 +250,7 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # Options on a command line.
     (
         re.compile(
-            r"(?i)((?:^|(?<=[\s\"']))--?(?:[a-z0-9]{1,20}-){0,4}"
+            r"(?i)(-(?<![^\s\"']-)-?(?:[a-z0-9]{1,20}-){0,4}"
             r"(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key)[ \t]+)"
             r"(?!-|<redacted>)[^\s\"']+",
             re.M,
