@@ -57,18 +57,27 @@ def read_plan(store: ObjectStore, run: RunDocument, check: Check) -> Plan | None
 
 
 def make_plan(store: ObjectStore, site: Site, run: RunDocument, check: Check, findings: Iterable[Finding]) -> Plan:
-    """Plan a benchmark on the nodes in scope that the audits found fit, and keep the plan. Made already, it stays."""
+    """Plan a benchmark on the nodes in scope that the audits found fit, and keep the plan. Made already, it stays.
+
+    A site that does not name the benchmark under ``checks`` has it not: its plan is empty. A benchmark loads what it
+    measures, so nobody gets one for not having said no.
+    """
     existing = read_plan(store, run, check)
     if existing is not None:
         return existing
     if check.launches is None:
         raise ValueError(f"{check.name} is no benchmark")
+    if check.name not in site.checks:
+        return _keep(store, run, check, Plan())
     wanted = set(run.scope)
     unfit = unfit_nodes(findings)
     nodes = [n for n in site.nodes if n.name in wanted]
     left_out = {n.name: unfit[n.name] for n in nodes if n.name in unfit}
     fit: tuple[Node, ...] = tuple(n for n in nodes if n.name not in unfit)
-    plan = Plan(check.launches(site, fit, run.key.run), left_out)
+    return _keep(store, run, check, Plan(check.launches(site, fit, run.key.run), left_out))
+
+
+def _keep(store: ObjectStore, run: RunDocument, check: Check, plan: Plan) -> Plan:
     store.put(plan_key(run, check.name), _PLAN.dump_json(plan, indent=1), "application/json")
     return plan
 
