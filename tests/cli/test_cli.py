@@ -412,6 +412,7 @@ def test_a_mistake_of_ours_is_2_and_never_taken_for_findings(monkeypatch, capfd)
     def broken() -> Path:
         raise RuntimeError("boom")
 
+    monkeypatch.delenv("FABRIC_HEALTH_SITE", raising=False)
     monkeypatch.setattr("fabric_health.rooms.default_site_file", broken)
     assert main(["run", "weekly"]) == 2
     said = capfd.readouterr().err
