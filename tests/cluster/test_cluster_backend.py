@@ -392,6 +392,8 @@ def test_the_sweep_takes_what_is_past_its_deadline_and_ours(backend, player, pla
             backend.cluster.create(job.kind, job.manifest)
     foreign = {"metadata": {"name": "foreign"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     player.core.create_namespaced_pod(player.namespace, foreign)
+    assert len(sweep(backend.cluster, now, dry_run=True)) == 2
+    assert len(player.left()) == 5
     swept = sweep(backend.cluster, now)
     old = manifests.object_name("site-a", "old", "job")
     assert sorted(swept) == [f"MPIJob {old}", f"Pod {old}"]

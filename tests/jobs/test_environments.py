@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import threading
+import time
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from fabric_health.jobs import environments
-from fabric_health.jobs.environments import ToolEnvironmentError, ensure
+from fabric_health.jobs.environments import ToolEnvironmentError, delete_unused, ensure
 
 
 def wheel(folder: Path, version: str) -> tuple[Path, str]:
@@ -95,3 +98,54 @@ def test_pip_sees_no_secret_of_ours(monkeypatch):
     seen = environments._environment()
     assert "ours" not in seen.values()
     assert seen["PIP_INDEX_URL"].startswith("https://mirror")
+
+
+def aged(path: Path, days: float = 40) -> Path:
+    at = time.time() - days * 86_400
+    os.utime(path, (at, at))
+    return path
+
+
+def test_environments_that_no_job_uses_go_and_come_again(tools, tmp_path):
+    """An old one stays while it is used; what a failed maker left goes; what is not ours stays."""
+    home = tmp_path / "home"
+    month_ago = datetime.now(UTC) - timedelta(days=30)
+    python = ensure("tiny", tools, home, print)
+    folder, tool = python.parents[1], python.parents[2]
+    aged(folder / ".complete")
+    assert ensure("tiny", tools, home, print) == python
+    assert delete_unused(home, month_ago) == []
+
+    aged(folder / ".complete")
+    left = [tool / ".0123456789ac.old", tool / "0123456789ab", tool / "ab0123456789.log"]
+    left[0].mkdir()
+    left[1].mkdir()
+    left[2].write_text("ERROR")
+    (tool / "notes").write_text("mine")
+    aged(tool / "notes")
+    left = [folder, *map(aged, left)]
+    assert sorted(delete_unused(home, month_ago, dry_run=True)) == sorted(left)
+    assert all(p.exists() for p in left)
+    assert sorted(delete_unused(home, month_ago)) == sorted(left)
+    assert sorted(p.name for p in tool.iterdir()) == [".lock", "notes"]
+    assert delete_unused(home, month_ago) == []
+    assert version_in(ensure("tiny", tools, home, print)) == "1.0"
+    assert delete_unused(tmp_path / "nowhere", month_ago) == []
+
+
+def test_an_environment_that_is_taken_or_being_made_is_left(tools, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    month_ago = datetime.now(UTC) - timedelta(days=30)
+    complete = aged(ensure("tiny", tools, home, print).parents[1] / ".complete")
+    with environments._only_one(complete.parents[1], "tiny", print):
+        assert delete_unused(home, month_ago) == []
+    rename = Path.rename
+
+    def taken_just_before(path: Path, target: Path) -> Path:
+        if path == complete.parent:
+            assert ensure("tiny", tools, home, print).exists()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", taken_just_before)
+    assert delete_unused(home, month_ago) == []
+    assert version_in(complete.parent / "bin" / "python") == "1.0"

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from fabric_health.errors import FabricHealthError
 
 Tell = Callable[[str], None]
 HERE = ("", "self")
+_COMPLETE = ".complete"
 INSTALL_LIMIT_S = 3600.0
 TELL_EVERY_S = 10.0
+# An environment, the log of one that could not be made, or one that was being deleted.
+_OURS = re.compile(r"[0-9a-f]{12}(\.log)?\Z|\.[0-9a-f]{12}\.old\Z")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}\Z")
 _TOLD = re.compile(rb"^(Collecting|Downloading|Installing|Using cached)\b[^\n]*", re.M)
 
@@ -44,11 +48,11 @@ def ensure(tool: str, tools: Path, home: Path, tell: Tell) -> Path:
     digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
     folder = home / "tools" / tool / digest
     python = folder / "bin" / "python"
-    complete = folder / ".complete"
-    if complete.is_file():
+    complete = folder / _COMPLETE
+    if _used(complete):
         return python
     with _only_one(folder.parent, tool, tell):
-        if complete.is_file():
+        if _used(complete):
             return python
         shutil.rmtree(folder, ignore_errors=True)  # what a maker that was interrupted left
         tell(f"{tool}: making its environment in {folder} (once for each version of {requirements.name})")
@@ -60,6 +64,54 @@ def ensure(tool: str, tools: Path, home: Path, tell: Tell) -> Path:
         log.unlink(missing_ok=True)
         tell(f"{tool}: environment made in {time.monotonic() - started:.0f} s")
     return python
+
+
+def delete_unused(home: Path, before: datetime, *, dry_run: bool = False) -> list[Path]:
+    """Delete environments that no job was started in since ``before``, and what makers left that failed before then.
+
+    Return what was deleted, or would be. A tool whose environment is being made is passed over.
+    """
+    gone: list[Path] = []
+    for tool in sorted(p for p in (home / "tools").glob("*") if p.is_dir() and not p.is_symlink()):
+        with contextlib.suppress(BlockingIOError), open(tool / ".lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            old = [p for p in tool.iterdir() if _OURS.match(p.name) and _last_used(p) < before.timestamp()]
+            gone += [p for p in sorted(old) if dry_run or _deleted(p, before)]
+    return gone
+
+
+def _deleted(item: Path, before: datetime) -> bool:
+    """Delete an environment or a log, unless a job took the environment in this very moment."""
+    if not item.is_dir() or item.is_symlink():
+        item.unlink(missing_ok=True)
+        return True
+    aside = item.with_name(f".{item.name.strip('.')[:12]}.old")
+    if item != aside:
+        shutil.rmtree(aside, ignore_errors=True)
+        item.rename(aside)
+    if _last_used(aside) >= before.timestamp():
+        if item != aside:
+            aside.rename(item)
+        return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+def _last_used(item: Path) -> float:
+    complete = item / _COMPLETE
+    return (complete if complete.is_file() else item).lstat().st_mtime
+
+
+def _used(complete: Path) -> bool:
+    """Tell whether an environment is there, and note that it is used now."""
+    try:
+        os.utime(complete)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # Made by another user: it is there, and keeps the date of its making.
+        return complete.is_file()
+    return True
 
 
 def _pip(python: Path) -> list[str]:

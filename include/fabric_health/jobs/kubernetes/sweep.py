@@ -15,8 +15,12 @@ from fabric_health.jobs.kubernetes.kinds import KINDS, Kind
 WITHOUT_DEADLINE = timedelta(days=2)
 
 
-def sweep(cluster: Cluster, now: datetime, kinds: Iterable[Kind] = tuple(KINDS.values())) -> list[str]:
+def sweep(
+    cluster: Cluster, now: datetime, kinds: Iterable[Kind] = tuple(KINDS.values()), *, dry_run: bool = False
+) -> list[str]:
     """Delete our objects past their deadline. Return their names, e.g. ``MPIJob fh-all-reduce-1a2b3c4d5e``.
+
+    ``dry_run`` only names them.
 
     Objects that belong to another one (pods of an MPIJob) go with it. A kind that the cluster does not have is passed
     over; what we may not do in the namespace is raised as ClusterRefusedError.
@@ -33,7 +37,7 @@ def sweep(cluster: Cluster, now: datetime, kinds: Iterable[Kind] = tuple(KINDS.v
             metadata = obj["metadata"]
             if metadata.get("ownerReferences") or not _past(obj, now):
                 continue
-            if cluster.delete(kind, metadata["name"], metadata["uid"]):
+            if dry_run or cluster.delete(kind, metadata["name"], metadata["uid"]):
                 swept.append(f"{kind.kind} {metadata['name']}")
     return swept
 
