@@ -27,6 +27,7 @@ from fabric_health.site_file import (
     Platform,
     PortProfile,
     ReachProfile,
+    Retention,
     SiteFile,
     SiteSource,
     Sku,
@@ -48,6 +49,7 @@ __all__ = [
     "Platform",
     "PortProfile",
     "ReachProfile",
+    "Retention",
     "Site",
     "SiteFile",
     "Sku",
@@ -142,6 +144,7 @@ class Site:
     path: Path
     jobs: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    retention: Retention = field(default_factory=Retention)
     _by_name: dict[str, Node | Switch] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -257,6 +260,7 @@ class _Expansion:
             path=self.source.path,
             jobs=f.jobs,
             checks=f.checks,
+            retention=f.retention,
         )
 
     def _fault(self, loc: tuple[str | int, ...], message: str) -> None:

@@ -123,6 +123,14 @@ class Storage(_Model):
     nfs_servers: tuple[str, ...] = ()
 
 
+class Retention(_Model):
+    """How long housekeeping leaves what it may delete. Tables are never deleted."""
+
+    evidence_days: int = Field(
+        400, ge=14, le=36_500, description="evidence of runs that started longer ago is deleted, in days"
+    )
+
+
 class Thresholds(_Model):
     """Limits of the rules; every default has its source in docs/thresholds.md."""
 
@@ -156,6 +164,7 @@ class SiteFile(_Model):
     port_profiles: dict[str, PortProfile] = Field(default_factory=dict)
     cabling: tuple[CableGroup, ...] = ()
     storage: Storage = Storage()
+    retention: Retention = Retention()
     thresholds: Thresholds = Thresholds()
     jobs: dict[str, Any] = Field(default_factory=dict, description="how workloads run; see docs/jobs.md")
     checks: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of checks, by check")

@@ -26,7 +26,7 @@ def dags(python_in):
 
 
 def test_every_expected_dag_is_there(dags):
-    assert set(dags) == {"weekly_fabric_health", "trend_quality", *(e.dag_id for e in ENTRIES)}
+    assert set(dags) == {"weekly_fabric_health", "trend_quality", "housekeeping", *(e.dag_id for e in ENTRIES)}
 
 
 def test_parsing_in_two_processes_gives_the_same_dags(python_in, dags):

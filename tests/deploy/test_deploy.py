@@ -167,14 +167,17 @@ LIST = {"s3:GetBucketLocation", "s3:ListBucket"}
 
 
 @pytest.mark.parametrize(
-    ("name", "on_objects"), [("pipeline", {"s3:GetObject", "s3:PutObject"}), ("analyst", {"s3:GetObject"})]
+    ("name", "on_objects", "on_evidence"),
+    [("pipeline", {"s3:GetObject", "s3:PutObject"}, {"s3:DeleteObject"}), ("analyst", {"s3:GetObject"}, set())],
 )
-def test_policies_give_exactly_what_is_needed(name: str, on_objects: set[str]) -> None:
+def test_policies_give_exactly_what_is_needed(name: str, on_objects: set[str], on_evidence: set[str]) -> None:
+    """Nobody may delete tables: housekeeping needs no more than evidence."""
     policy = json.loads((DEPLOY / "policies" / f"{name}.json").read_text())
     assert policy["Version"] == "2012-10-17"
     given = {s["Resource"][0]: set(s["Action"]) for s in policy["Statement"]}
     bucket = f"arn:aws:s3:::{DEFAULT_BUCKET}"
-    assert given == {bucket: LIST, f"{bucket}/*": on_objects}
+    evidence = {f"{bucket}/evidence/*": on_evidence} if on_evidence else {}
+    assert given == {bucket: LIST, f"{bucket}/*": on_objects, **evidence}
     for statement in policy["Statement"]:
         assert statement["Effect"] == "Allow"
         assert set(statement) == {"Sid", "Effect", "Action", "Resource"}

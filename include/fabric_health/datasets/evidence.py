@@ -62,8 +62,16 @@ def put_evidence_many(
 
 
 def get_evidence(store: ObjectStore, ref: StoredEvidence) -> UnitEvidence:
-    """Read evidence back. Raises StoreError when it is not what was stored, or grows beyond 512 MiB."""
-    packed = store.get(ref.key, max_bytes=MAX_EVIDENCE_BYTES)
+    """Read evidence back. Raises StoreError when it is not what was stored, or grows beyond 512 MiB.
+
+    Raises ObjectMissing when it is gone, as after its retention.
+    """
+    try:
+        packed = store.get(ref.key, max_bytes=MAX_EVIDENCE_BYTES)
+    except ObjectMissing:
+        raise ObjectMissing(
+            f"{store.uri(ref.key)} is gone: evidence is deleted after the site's retention.evidence_days; tables stay"
+        ) from None
     try:
         with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
             data = reader.read(MAX_EVIDENCE_BYTES + 1)
@@ -135,6 +143,27 @@ def find_evidence(store: ObjectStore, run: str, unit: str) -> list[UnitEvidence]
     manifests = [k for k in store.list("runs/") if k.endswith(".manifest.json") and k.split("/")[-2] == run]
     refs = [r for k in manifests for r in _references(store, k, store.get(k)) if r.unit == owner]
     return [get_evidence(store, r) for r in refs]
+
+
+def evidence_prefix(site: str) -> str:
+    """Return the prefix that all evidence of a site is kept under; the weeks are folders below it."""
+    return f"evidence/site={site}/"
+
+
+def named_evidence(store: ObjectStore, site: str, week: str) -> tuple[set[str], set[str]]:
+    """Return the keys of all evidence that the manifests of a week name, and the runs with a manifest that is damaged.
+
+    What such a run has as evidence is not known.
+    """
+    manifests = [k for k in store.list(f"runs/site={site}/week={week}/") if k.endswith(".manifest.json")]
+    named: set[str] = set()
+    unknown: set[str] = set()
+    for target, data in zip(manifests, store.get_many(manifests), strict=True):
+        try:
+            named.update(r.key for r in _references(store, target, data))
+        except StoreError:
+            unknown.add(target.split("/")[-2])
+    return named, unknown
 
 
 def _encodable(evidence: UnitEvidence) -> UnitEvidence:

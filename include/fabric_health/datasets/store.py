@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -173,6 +174,15 @@ class ObjectStore:
 
         return sorted(self._retried(f"list {prefix}", attempt))
 
+    def written(self, prefix: str) -> dict[str, datetime]:
+        """Return when each object whose key starts with ``prefix`` was last written (UTC), by key, ascending."""
+
+        def attempt() -> dict[str, datetime]:
+            found = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
+            return {o.object_name: o.last_modified for o in found if o.object_name and o.last_modified and not o.is_dir}
+
+        return dict(sorted(self._retried(f"list {prefix}", attempt).items()))
+
     def folders(self, prefix: str) -> builtins.list[str]:
         """Return the names directly under ``prefix`` (which ends in ``/``) that have keys below them, ascending."""
 
@@ -196,6 +206,10 @@ class ObjectStore:
             self._retried(f"delete {key}", lambda: self._client.remove_object(self.bucket, key))
         except ObjectMissing:
             return
+
+    def delete_many(self, keys: Iterable[str], threads: int = 16) -> None:
+        """Remove objects side by side. Raises the first StoreError; what is not yet begun then stays."""
+        self._side_by_side(self.delete, [*keys], threads)
 
     def ensure_bucket(self) -> None:
         """Create the bucket unless it is there."""
