@@ -144,3 +144,27 @@ def test_what_is_explained_already_stays_as_it_is():
 def test_findings_on_other_units_are_left_alone():
     alone = [made("gpu-002/mlx5_0", "link_up"), made("leaf-9/swp1", "port_up")]
     assert link_explanations(alone, SITE) == alone
+
+
+RAIL, SLOW = "rail_as_fast_as_peers@rail-3", f"isolated@{NIC}"
+
+
+def slow_rail() -> tuple[Finding, Finding]:
+    """A NIC that isolation named, and the slow rail that it explains."""
+    slow = made(NIC, "isolated")
+    return slow, made("rail-3", "rail_as_fast_as_peers", explained_by=slow.finding)
+
+
+@pytest.mark.parametrize("cause", [made(PORT, "port_mtu"), made(NIC, "symbol_errors")])
+def test_a_nic_that_slows_its_rail_and_the_rail_are_explained_by_what_an_audit_says_of_the_cable(
+    cause: Finding,
+) -> None:
+    name = f"{cause.rule}@{cause.unit}"
+    assert links(*slow_rail(), cause) == {RAIL: name, SLOW: name, name: None}
+
+
+def test_a_nic_that_slows_its_rail_and_has_no_other_finding_stands_for_itself() -> None:
+    assert links(*slow_rail()) == {RAIL: SLOW, SLOW: None}
+    assert links(*slow_rail(), made("leaf-1/swp4", "port_mtu"))[SLOW] is None
+    assert links(*slow_rail(), replace(made(PORT, "port_mtu"), kind="not_judged"))[SLOW] is None
+    assert links(*slow_rail(), replace(made(PORT, "port_mtu"), severity="warning"))[SLOW] is None

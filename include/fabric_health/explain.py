@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
-from fabric_health.datasets.tables import Finding, Severity
+from fabric_health.datasets.tables import Finding, FindingKind, Severity
 from fabric_health.evidence import ReachStatus
 from fabric_health.site import Cable, Site
 
@@ -21,6 +22,9 @@ PORT_SPEED, PORT_FLAPS = "port_speed", "port_flaps"
 SHUT_ON_NODE = "administratively down"
 # Of the run itself: a node or switch that could not be asked.
 UNIT_ANSWERS = "unit_answers"
+
+# Of isolation: the NIC that makes its rail slow.
+ISOLATED = "isolated"
 
 # What a switch port shows of a peer that is down, and no more.
 _OF_A_DEAD_PEER = (PORT_DOWN, PORT_NEIGHBOR)
@@ -36,6 +40,7 @@ def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
     - A switch port that is shut down explains the NIC's link; a port at the wrong speed explains the NIC's rate.
     - With neither end shut down, the NIC's finding stands for both.
     - A node or switch that cannot be reached at all explains links that are down at the other end of its cables.
+    - A NIC that makes its rail slow is explained by what an audit says of it or of its switch port, and so is the rail.
     - Of a flapping link between switches the first end by name stands for both. (Other findings on both ends of such
       a cable come from one check, which explains them itself.)
 
@@ -51,12 +56,16 @@ def link_explanations(findings: list[Finding], site: Site) -> list[Finding]:
         if one and other:
             pairs = _node_cable(one, other) if cable.peer_kind == "node" else _switch_cable(cable, one, other)
         else:
-            pairs = _dead_end(one or other, units.get(cable.peer if one else cable.switch, {}))
+            dead = _dead_end(one or other, units.get(cable.peer if one else cable.switch, {}))
+            pairs = chain(dead, _slow_nic(one, other))
         for effect, cause in pairs:
             # Never in a circle, never through a finding that is itself explained, never hiding the worse one.
             open_ends = effect.explained_by is None and cause.explained_by is None and cause.finding not in explained
             if open_ends and _RANK[Severity(cause.severity)] >= _RANK[Severity(effect.severity)]:
                 explained.setdefault(effect.finding, cause.finding)
+    # The cause of a slow NIC is the cause of the slow rail that the NIC explains.
+    slow = {f.finding for f in findings if f.rule == ISOLATED and f.finding in explained}
+    explained |= {f.finding: explained[f.explained_by] for f in findings if f.explained_by in slow}
     return [replace(f, explained_by=explained[f.finding]) if f.finding in explained else f for f in findings]
 
 
@@ -70,9 +79,18 @@ def _node_cable(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
             yield down, shut
     elif down is not None:
         yield from ((port[rule], down) for rule in _OF_A_DEAD_PEER if rule in port)
+    yield from _slow_nic(port, nic)
     for effect, cause in ((nic.get(LINK_RATE), port.get(PORT_SPEED)), (port.get(PORT_FLAPS), nic.get(LINK_FLAPS))):
         if effect is not None and cause is not None:
             yield effect, cause
+
+
+def _slow_nic(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
+    """Yield (effect, cause) of a NIC that makes its rail slow: the worst that an audit says of either end."""
+    slow = nic.get(ISOLATED)
+    seen = [f for f in (*port.values(), *nic.values()) if f.rule != ISOLATED and f.kind == FindingKind.DEVIATION]
+    if slow is not None and seen:
+        yield slow, max(seen, key=lambda f: (_RANK[Severity(f.severity)], f.rule))
 
 
 def _dead_end(near: ByRule, far_unit: ByRule) -> Iterator[tuple[Finding, Finding]]:

@@ -123,7 +123,7 @@ class IsolationSettings(_Model):
     )
     max_minutes: float = Field(30, gt=0, le=55, description="minutes of launches after which no other is started")
     max_rounds: int = Field(10, ge=2, le=100, description="rounds of a case")
-    min_loss: float = Field(0.05, gt=0, lt=0.5, description="smallest loss that matters, as a share")
+    min_loss: float = Field(0.03, gt=0, lt=0.5, description="smallest loss that matters (that of peers), as a share")
     noise: float = Field(0.02, gt=0, lt=0.5, description="usual spread of a launch's bandwidth, as a share")
     false_blame: float = Field(0.005, gt=0, lt=0.5, description="accepted probability that a blamed unit is innocent")
     parallel: int = Field(1, ge=1, le=64, description="launches at once, on different nodes")
