@@ -254,7 +254,7 @@ def test_a_hanging_node_costs_its_limit_and_no_more(chain, healthy, lab_site) ->
     counts = pipeline.collect(impatient.rooms, ref, "driver_firmware")
     took = time.monotonic() - began
     assert counts == {"ok": 3, "hung": 1}
-    assert HANGING_LIMIT_S <= took < HANGING_LIMIT_S + 3
+    assert HANGING_LIMIT_S <= took < HANGING_LIMIT_S + 15
     pipeline.land(impatient.rooms, ref, "driver_firmware")
     pipeline.judge(impatient.rooms, ref, "driver_firmware")
     pipeline.explain(impatient.rooms, ref)
