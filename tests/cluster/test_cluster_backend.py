@@ -84,6 +84,8 @@ pathlib.Path(sys.argv[1], "r.json").write_text("{}"); sys.exit(%d)
             named = result.stdout.split()[2].split(",")
             assert sorted(json.loads(result.artefacts["hosts.json"])) == sorted(h.split(".")[0] for h in named)
             assert result.artefacts["pods.log"].count(b"Server listening") == 2
+        if kind == "pod":
+            assert list(json.loads(result.artefacts["hosts.json"]).values()) == ["gpu-001"]
         assert player.left(), "kept until it is released"
     nothing_left(backend, player)
 

@@ -83,7 +83,7 @@ def test_the_analyst_reads_and_cannot_write_and_wrong_keys_are_refused(s3_home: 
         lambda: analyst.put("shared/x", b"2"),
         lambda: analyst.delete("shared/x"),
     ):
-        with pytest.raises(StoreError, match=r"AccessDenied.*check the policy"):
+        with pytest.raises(StoreError, match=r"AccessDenied.*what the policy"):
             refused()
     assert pipeline.get("shared/x") == b"1"
     other = dataclasses.replace(saved[embedded.CONNECTION_ID], extra={"bucket": "not-ours"})

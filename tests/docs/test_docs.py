@@ -352,7 +352,7 @@ def test_lab_faults_and_planted_faults_are_those_of_the_code() -> None:
 
 
 def test_dags_are_named_as_they_are() -> None:
-    dags = {e.dag_id for e in ENTRIES} | {"weekly_fabric_health", "trend_quality"}
+    dags = {e.dag_id for e in ENTRIES} | {"weekly_fabric_health", "trend_quality", "housekeeping"}
     assert not {d for d in dags if f"`{d}`" not in _text("docs/operator.md") + _text("docs/engineer.md")}
 
 
