@@ -96,6 +96,9 @@ def test_the_headline_says_what_and_how_much() -> None:
     assert conclude([], covered(3), [], 0.9).headline == "Nothing to look at: 3 units judged, every rule met."
     one = conclude([found("gpu-001/mlx5_0")], covered(3), [], 0.9).headline
     assert one == "1 finding on 1 of 3 units. Gpu-001/mlx5_0 is odd."
+    both = conclude([found("gpu-001/mlx5_0"), found("rail-2")], covered(3), [], 0.9).headline
+    assert both.startswith("2 findings on 1 of 3 units. ")  # a rail is no unit of the scope
+    assert conclude([found("rail-2")], covered(3), [], 0.9).headline == "1 finding. Rail-2 is odd."
     many = conclude([found(f"gpu-00{i}/x") for i in range(5)], covered(6), [], 0.9).headline
     assert many.startswith("5 findings on 5 of 6 units. ")
     assert many.endswith("; and 2 more.")

@@ -88,8 +88,10 @@ def _headline(
         return f"Nothing to look at: {full} of {units} units judged in full, every rule met that could be judged."
     parts = []
     if look:
-        owners = {f.unit.split("/", 1)[0] for f in look}
-        parts.append(f"{_count(len(look), 'finding')} on {len(owners)} of {_count(units, 'unit')}")
+        # A rail, a SKU or a check that did not finish is no unit of the scope: counted as a finding, not as a unit.
+        owners = {f.unit.split("/", 1)[0] for f in look} & {c.unit for c in coverage}
+        where = f" on {len(owners)} of {_count(units, 'unit')}" if owners else ""
+        parts.append(_count(len(look), "finding") + where)
         parts.append("; ".join(f.summary.rstrip(".") for f in look[:3]))
         if len(look) > 3:
             parts[-1] += f"; and {len(look) - 3} more"
