@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import resource
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -19,7 +18,7 @@ from fabric_health import __version__
 from fabric_health.workloads.s3_bench.client import FAILURES, connect
 from fabric_health.workloads.s3_bench.options import PLACE, Options, WrongUsageError
 from fabric_health.workloads.s3_bench.samples import MIB, Samples, segments, tally, times
-from fabric_health.workloads.s3_bench.worker import WorkerResult, work
+from fabric_health.workloads.s3_bench.worker import WorkerResult, peak_rss_bytes, work
 
 FORMAT, VERSION = "fabric-health/s3-bench", 1
 START_DELAY_S = 0.2
@@ -133,7 +132,7 @@ def _result(options: Options, results: list[WorkerResult], start: float) -> dict
     described = [_operation(op, [op], options, results, begin, end, errors) for op in operations]
     if options.load == "mixed":
         described.append(_operation("MIXED", operations, options, results, begin, end, errors))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + sum(r.peak_rss_bytes for r in results)
+    peak = peak_rss_bytes() + sum(r.peak_rss_bytes for r in results)
     return {
         "format": FORMAT,
         "v": VERSION,
