@@ -1,0 +1,110 @@
+"""Measurements of one metric and one comparability key as runs x launches x units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from fabric_health.verdict.outcome import Metric
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of one unit in one launch of one run, in the metric's own unit of measure."""
+
+    run: str
+    at: datetime
+    launch: int
+    unit: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """``performance`` is the natural logarithm of the metric, of its inverse where lower is better: more is better.
+
+    Its shape is runs x launches x units; NaN is "not measured", never zero. Runs are in the order of time; the last
+    is the one to be judged. Launches of a run have no order that matters. ``groups`` names, per kind of group (e.g.
+    ``rack``, ``leaf``, ``sku``), the group of each unit, in the order of ``units``.
+    """
+
+    metric: Metric
+    comparability: str
+    unit_kind: str
+    runs: tuple[str, ...]
+    at: tuple[datetime, ...]
+    units: tuple[str, ...]
+    performance: Floats
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.performance.shape
+        if len(shape) != 3 or (shape[0], shape[2]) != (len(self.runs), len(self.units)) or len(self.at) != shape[0]:
+            wanted = f"{len(self.runs)} runs x launches x {len(self.units)} units"
+            raise ValueError(f"performance has shape {shape}; expected {wanted}, and a time for each run")
+        if any(len(g) != len(self.units) for g in self.groups.values()):
+            raise ValueError("every kind of group needs one name for each unit")
+
+    def only(self, units: Iterable[str]) -> Panel:
+        """Return the panel of some of its units, in its own order; units that it lacks are left out."""
+        wanted = set(units)
+        at = [i for i, u in enumerate(self.units) if u in wanted]
+        return Panel(
+            self.metric,
+            self.comparability,
+            self.unit_kind,
+            self.runs,
+            self.at,
+            tuple(self.units[i] for i in at),
+            self.performance[:, :, at],
+            {kind: tuple(names[i] for i in at) for kind, names in self.groups.items()},
+        )
+
+
+def panel_of(
+    metric: Metric,
+    comparability: str,
+    unit_kind: str,
+    values: Sequence[Value],
+    groups: dict[str, dict[str, str]] | None = None,
+) -> Panel:
+    """Arrange values as a panel. A value that is no positive finite number is not measured; a repeat is a launch.
+
+    ``groups`` gives, per kind of group, the group of each unit; a unit that it lacks is in group ``?``.
+    Raises ValueError when there is no value at all.
+    """
+    if not values:
+        raise ValueError("a panel needs at least one value")
+    started = {v.run: v.at for v in values}
+    runs = tuple(sorted(started, key=lambda r: (started[r], r)))
+    units = tuple(sorted({v.unit for v in values}))
+    run_at, unit_at = {r: i for i, r in enumerate(runs)}, {u: i for i, u in enumerate(units)}
+    cells: dict[tuple[int, int], list[float]] = {}
+    for v in sorted(values, key=lambda v: (v.run, v.unit, v.launch)):
+        cells.setdefault((run_at[v.run], unit_at[v.unit]), []).append(v.value)
+    launches = max(map(len, cells.values()))
+    raw = np.full((len(runs), launches, len(units)), np.nan)
+    for (r, u), held in cells.items():
+        raw[r, : len(held), u] = held
+    raw[~(np.isfinite(raw) & (raw > 0))] = np.nan
+    performance = np.log(raw) if metric.higher_is_better else -np.log(raw)
+    named = {kind: tuple(of.get(u, "?") for u in units) for kind, of in (groups or {}).items()}
+    return Panel(metric, comparability, unit_kind, runs, tuple(started[r] for r in runs), units, performance, named)
+
+
+def loss_of(difference: float) -> float:
+    """Return the loss (share of performance) of a difference of ``performance``, before minus after."""
+    return float(-np.expm1(-difference))
+
+
+def difference_of(loss: float) -> float:
+    """Return the difference of ``performance``, before minus after, that is a loss. Raises ValueError from 1 on."""
+    if not loss < 1:
+        raise ValueError(f"a loss of {loss} is no share of performance; expected less than 1")
+    return float(-np.log1p(-loss))
