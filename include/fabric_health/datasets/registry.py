@@ -7,8 +7,11 @@ from functools import lru_cache
 from fabric_health.checks import registry as checks
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Coverage, Fact, Finding, QualityResult, Quarantine, Run
+from fabric_health.datasets.verdict_tables import Attribution, Baseline, Verdict
 
-SHARED: tuple[type[Row], ...] = (Run, Coverage, Finding, Fact, QualityResult, Quarantine)
+SHARED: tuple[type[Row], ...] = (
+    Run, Coverage, Finding, Fact, Verdict, Attribution, Baseline, QualityResult, Quarantine,
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)

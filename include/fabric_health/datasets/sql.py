@@ -17,15 +17,19 @@ from fabric_health.datasets import arrow
 from fabric_health.datasets.contracts import COMMON, Row, columns
 from fabric_health.datasets.landing import table_prefix
 from fabric_health.datasets.registry import all_tables
+from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.errors import UsageError
 
+_OPEN_RUNS = pa.schema([pa.field("site", pa.string()), pa.field("run", pa.string())])
 # What is in an object's path rather than in the object; readers see it as columns.
 PARTITIONS = pa.schema([pa.field("site", pa.string()), pa.field("week", pa.string())])
 
 
-def connect(store: ObjectStore) -> duckdb.DuckDBPyConnection:
+def connect(store: ObjectStore, open_run: RunKey | None = None) -> duckdb.DuckDBPyConnection:
     """Return a connection in which each table is a relation and the views of ``views.sql`` exist.
+
+    Views show concluded runs alone; ``open_run`` is one that view ``measurements`` shows before it is concluded.
 
     A table that nothing has landed in yet is there, empty, with its columns. ``table_columns`` lists every column
     with its type, unit of measure and description. The caller closes the connection. Raises StoreError.
@@ -38,6 +42,9 @@ def connect(store: ObjectStore) -> duckdb.DuckDBPyConnection:
         for row_type in tables:
             connection.register(row_type.TABLE, _relation(store, filesystem, row_type, objects[row_type]))
         connection.register("table_columns", _table_columns(tables))
+        held = [open_run] if open_run else []
+        names = {"site": [k.site for k in held], "run": [k.run for k in held]}
+        connection.register("open_runs", pa.table(names, schema=_OPEN_RUNS))
         connection.execute(files("fabric_health.datasets").joinpath("views.sql").read_text(encoding="utf-8"))
         connection.execute("SET TimeZone = 'UTC'")
         for setting in ("enable_external_access", "python_enable_replacements", "autoinstall_known_extensions"):

@@ -10,6 +10,10 @@ CREATE VIEW concluded_runs AS
 SELECT * FROM runs
 QUALIFY row_number() OVER (PARTITION BY site, run ORDER BY produced_at DESC) = 1;
 
+-- What `measurements` reads: concluded runs, and the one that is being judged (relation `open_runs`, empty for readers).
+CREATE VIEW measured_runs AS
+SELECT site, run FROM concluded_runs UNION SELECT site, run FROM open_runs;
+
 -- The latest value of every attribute. `is_current` is false when the owner's latest run no longer has the attribute.
 CREATE VIEW current_facts AS
 WITH landed AS (
@@ -176,7 +180,7 @@ WITH link_values AS (
                CAST(tx_packets AS DOUBLE) AS tx_packets,
                CAST(rx_packets AS DOUBLE) AS rx_packets,
                CAST(carrier_changes AS DOUBLE) AS carrier_changes
-        FROM links SEMI JOIN concluded_runs USING (site, run)
+        FROM links SEMI JOIN measured_runs USING (site, run)
     )
     ON rate_gbps, active_mtu_bytes, netdev_mtu_bytes, symbol_errors, link_downed, link_error_recovery,
        port_rcv_errors, port_xmit_discards, tx_packets, rx_packets, carrier_changes
@@ -197,7 +201,7 @@ port_values AS (
                CAST(rx_pause_frames AS DOUBLE) AS rx_pause_frames,
                CAST(tx_pause_frames AS DOUBLE) AS tx_pause_frames,
                CAST(carrier_transitions AS DOUBLE) AS carrier_transitions
-        FROM switch_ports SEMI JOIN concluded_runs USING (site, run)
+        FROM switch_ports SEMI JOIN measured_runs USING (site, run)
     )
     ON speed_gbps, mtu_bytes, rx_packets, tx_packets, rx_errors, tx_errors, rx_discards, tx_discards,
        rx_pause_frames, tx_pause_frames, carrier_transitions
@@ -218,7 +222,7 @@ fabric_values AS (
                CAST(xmit_wait AS DOUBLE) AS xmit_wait,
                CAST(xmit_data_bytes AS DOUBLE) AS xmit_data_bytes,
                CAST(rcv_data_bytes AS DOUBLE) AS rcv_data_bytes
-        FROM fabric_ports SEMI JOIN concluded_runs USING (site, run)
+        FROM fabric_ports SEMI JOIN measured_runs USING (site, run)
     )
     ON width, lane_gbps, symbol_error, link_error_recovery, link_downed, rcv_errors, xmit_discards, xmit_wait,
        xmit_data_bytes, rcv_data_bytes
@@ -234,7 +238,7 @@ store_values AS (
                o.mib_per_s, o.objects_per_s, CAST(o.errors AS DOUBLE) AS errors,
                o.ttfb_avg_ms, o.ttfb_p50_ms, o.ttfb_p90_ms, o.ttfb_p99_ms,
                o.latency_avg_ms, o.latency_p50_ms, o.latency_p90_ms, o.latency_p99_ms
-        FROM (SELECT * FROM object_store SEMI JOIN concluded_runs USING (site, run)) o
+        FROM (SELECT * FROM object_store SEMI JOIN measured_runs USING (site, run)) o
         LEFT JOIN object_store_clusters c ON c.site = o.site AND c.run = o.run AND c.store = o.store
         WHERE o.problem IS NULL
     )
@@ -249,7 +253,7 @@ collective_values AS (
                CASE WHEN group_kind = 'all' THEN engine ELSE "group" END AS unit,
                CASE WHEN group_kind = 'all' THEN 'benchmark' ELSE group_kind END AS unit_kind,
                comparability, busbw_gbps, algbw_gbps, time_us, time_cv
-        FROM collectives SEMI JOIN concluded_runs USING (site, run)
+        FROM collectives SEMI JOIN measured_runs USING (site, run)
         WHERE coalesce(wrong, 0) = 0 AND "group" NOT LIKE '%:slowest'
     )
     ON busbw_gbps, algbw_gbps, time_us, time_cv
@@ -263,7 +267,7 @@ pair_values AS (
                'test=' || test || ';size_bytes=' || size_bytes || ';mtu=' || coalesce(CAST(mtu_bytes AS VARCHAR), '?')
                    || ';link=' || coalesce(link_layer, '?') AS comparability,
                bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
-        FROM point_to_point SEMI JOIN concluded_runs USING (site, run)
+        FROM point_to_point SEMI JOIN measured_runs USING (site, run)
     )
     ON bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
     INTO NAME metric VALUE value
@@ -277,6 +281,15 @@ FROM (
     UNION ALL BY NAME SELECT * FROM pair_values
 ) m
 JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric;
+
+-- What comparisons said, each run's verdict on the whole first.
+CREATE VIEW verdict_history AS
+SELECT v.site, v.produced_at, v.run, v.against, v.outcome, v.subject, v.subject_kind, v.role, v."check", v.metric,
+       v.loss, v.loss_low, v.loss_high, v.value_before, v.value_after, v.unit_of_measure, v.reason, v.settle,
+       a.attribute AS first_cause, a.before AS cause_before, a.after AS cause_after, a.changed_units
+FROM verdicts v SEMI JOIN concluded_runs USING (site, run)
+LEFT JOIN attributions a ON a.site = v.site AND a.run = v.run AND a.against = v.against AND a.rank = 1
+ORDER BY v.produced_at DESC, v.subject_kind <> 'run', v.outcome, v.subject;
 
 -- How each data-quality expectation fared over runs.
 CREATE VIEW quality_trend AS
