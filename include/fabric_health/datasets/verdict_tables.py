@@ -24,9 +24,7 @@ class Verdict(Row):
     metric: str = column("metric of view `measurements`; empty for the whole")
     comparability: str = column("key that all values compared share; empty for the whole")
     outcome: str = column("`PASS`, `REGRESSED`, `IMPROVED`, `INCONCLUSIVE` or `NOT_COMPARABLE`")
-    layer: str = column(
-        "`peers`, `paired`, `history`, `pooled`, `change_point`, `floor`, `quality`; empty for the whole"
-    )
+    layer: str = column("`peers`, `paired`, `history`, `pooled`, `change_point`, ...; empty for the whole")
     reason: str = column("why, in words")
     settle: str | None = optional("what would settle it, where it is inconclusive")
     role: str | None = optional("`touched` by the change, `control`, or null where no change was declared")
@@ -36,9 +34,7 @@ class Verdict(Row):
     confidence: float | None = optional("confidence of the interval", unit="1", minimum=0, maximum=1)
     margin: float | None = optional("smallest loss that matters", unit="1", minimum=0, maximum=1)
     p_value: float | None = optional("one-sided, for a loss, before correction", unit="1", minimum=0, maximum=1)
-    p_adjusted: float | None = optional(
-        "the same, corrected for all that was looked at", unit="1", minimum=0, maximum=1
-    )
+    p_adjusted: float | None = optional("corrected for everything looked at", unit="1", minimum=0, maximum=1)
     detectable_loss: float | None = optional("loss that such data show with 80 % probability", unit="1", minimum=0)
     value_before: float | None = optional("median before, in the metric's own unit of measure")
     value_after: float | None = optional("median now, in the metric's own unit of measure")

@@ -1,0 +1,171 @@
+"""Measurements of a run and of earlier ones, arranged for verdicts: one panel per metric and comparability key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fabric_health.datasets import sql
+from fabric_health.datasets.run import RunKey
+from fabric_health.datasets.store import ObjectStore
+from fabric_health.site import Site
+from fabric_health.verdict.metrics import JUDGED
+from fabric_health.verdict.panel import Panel
+
+_QUERY = """
+SELECT run, produced_at, launch, "check", unit, unit_kind, metric, value, unit_of_measure, comparability, origin
+FROM measurements
+WHERE site = ? AND list_contains(?, metric) AND list_contains(?, run)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A panel with what the statistics need not know: the check that measured, its unit of measure and origin."""
+
+    panel: Panel
+    check: str
+    unit_of_measure: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Incomparable:
+    """A metric of this run whose key no earlier run has. ``closest`` is the earlier key that differs least, if any."""
+
+    check: str
+    metric: str
+    unit_kind: str
+    comparability: str
+    closest: str | None
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What a run measured, beside earlier runs."""
+
+    panels: tuple[Measured, ...] = ()
+    incomparable: tuple[Incomparable, ...] = ()
+
+
+def read(store: ObjectStore, site: Site, key: RunKey, earlier: Sequence[str]) -> Measurements:
+    """Return panels of everything that run ``key`` measured and that gets a verdict, with ``earlier`` runs before it.
+
+    Of the sizes of one benchmark the largest counts: it is what the other rules judge, and the others follow it.
+    Raises StoreError.
+    """
+    with sql.connect(store, key) as connection:
+        runs = [*dict.fromkeys((*earlier, key.run))]
+        table = connection.execute(_QUERY, [site.name, list(JUDGED), runs]).to_arrow_table()
+    return arrange(table, key.run, groups_of(site))
+
+
+def groups_of(site: Site) -> dict[str, dict[str, str]]:
+    """Return, per kind of group, the group of each node and rail: its rack, its SKU, the leaf a rail is cabled to."""
+    rails: dict[str, set[str]] = {}
+    for cable in site.cables:
+        if cable.rail is not None:
+            rails.setdefault(f"rail-{cable.rail}", set()).add(cable.switch)
+    return {
+        "rack": {n.name: n.rack for n in site.nodes if n.rack},
+        "sku": {n.name: n.sku_name for n in site.nodes},
+        "leaf": {rail: "+".join(sorted(leaves)) for rail, leaves in rails.items()},
+    }
+
+
+def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] | None = None) -> Measurements:
+    """Arrange rows of the view ``measurements`` as panels; ``run`` is the one to be judged. See :func:`read`.
+
+    Rows of other runs whose key ``run`` does not have are no part of a panel; they serve to say what differs.
+    """
+    kinds = ("metric", "comparability", "check", "unit_kind", "unit_of_measure", "origin")
+    keys = table.select([*kinds, "run"]).group_by([*kinds, "run"]).aggregate([]).to_pylist()
+    now = [k for k in keys if k["run"] == run]
+    before = [k for k in keys if k["run"] != run]
+    panels, odd = [], []
+    for k in _largest(now):
+        mask = pc.equal(table["metric"], k["metric"])
+        for name in ("comparability", "unit_kind", "check"):
+            mask = pc.and_(mask, pc.equal(table[name], k[name]))
+        rows = table.filter(mask)
+        panel = _panel(rows, k, groups or {})
+        if len(panel.runs) > 1:
+            panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
+            continue
+        alike = [b["comparability"] for b in before if all(b[n] == k[n] for n in ("metric", "check", "unit_kind"))]
+        closest = min(alike, key=lambda other: (_distance(k["comparability"], other), other), default=None)
+        odd.append(Incomparable(k["check"], k["metric"], k["unit_kind"], k["comparability"], closest, panel.units))
+        panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
+    return Measurements(tuple(panels), tuple(odd))
+
+
+def fields_of(comparability: str) -> dict[str, str]:
+    """Return the fields of a comparability key ``a=1;b=2``."""
+    return dict(part.partition("=")[::2] for part in comparability.split(";") if "=" in part)
+
+
+def _largest(keys: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Return, of keys that differ only in their size (and in place or not), the largest out of place."""
+    best: dict[tuple[object, ...], tuple[tuple[float, bool], Mapping[str, str]]] = {}
+    for k in keys:
+        held = fields_of(k["comparability"])
+        size, in_place = held.pop("size_bytes", "0"), held.pop("in_place", "false")
+        rank = (float(size) if size.isdecimal() else 0.0, in_place != "true")
+        family = (k["metric"], k["check"], k["unit_kind"], k["origin"], *sorted(held.items()))
+        if family not in best or rank > best[family][0]:
+            best[family] = (rank, k)
+    return [k for _, k in sorted(best.values(), key=lambda item: (item[1]["check"], item[1]["comparability"]))]
+
+
+def _panel(rows: pa.Table, k: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]) -> Panel:
+    """Arrange rows of one key without a loop over values: five years of a large fleet are tens of millions."""
+    metric = JUDGED[k["metric"]]
+    firsts = rows.group_by("run").aggregate([("produced_at", "min")]).to_pylist()
+    starts = {r["run"]: r["produced_at_min"] for r in firsts}
+    runs = sorted(starts, key=lambda r: (starts[r], r))
+    units = sorted(pc.unique(rows["unit"]).to_pylist())
+    run_at = pc.index_in(rows["run"], pa.array(runs)).to_numpy()
+    unit_at = pc.index_in(rows["unit"], pa.array(units)).to_numpy()
+    value = rows["value"].to_numpy()
+    cell = run_at.astype(np.int64) * len(units) + unit_at
+    order = np.lexsort((rows["launch"].to_numpy(), cell))
+    cell, value = cell[order], value[order]
+    first = np.flatnonzero(np.r_[True, cell[1:] != cell[:-1]])
+    number = np.arange(len(cell)) - np.repeat(first, np.diff(np.r_[first, len(cell)]))
+    raw = np.full((len(runs), int(number.max()) + 1, len(units)), np.nan)
+    raw[cell // len(units), number, cell % len(units)] = value
+    raw[~(np.isfinite(raw) & (raw > 0))] = np.nan
+    performance = np.log(raw) if metric.higher_is_better else -np.log(raw)
+    named = {kind: tuple(of.get(u, "?") for u in units) for kind, of in groups.items() if any(u in of for u in units)}
+    at = tuple(_utc(starts[r]) for r in runs)
+    return Panel(metric, k["comparability"], k["unit_kind"], tuple(runs), at, tuple(units), performance, named)
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+def _distance(a: str, b: str) -> int:
+    one, other = fields_of(a), fields_of(b)
+    return sum(one.get(f) != other.get(f) for f in one.keys() | other.keys())
+
+
+def only_runs(panel: Panel, runs: Collection[str]) -> Panel:
+    """Return the panel of some of its runs, in its own order."""
+    at = [i for i, r in enumerate(panel.runs) if r in runs]
+    return Panel(
+        panel.metric,
+        panel.comparability,
+        panel.unit_kind,
+        tuple(panel.runs[i] for i in at),
+        tuple(panel.at[i] for i in at),
+        panel.units,
+        panel.performance[at],
+        panel.groups,
+    )
