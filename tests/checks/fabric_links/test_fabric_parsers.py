@@ -57,6 +57,7 @@ def test_a_port_without_a_neighbour(line: str, state: str, phys: str) -> None:
         "<html><body>login</body></html>",
         "\x1b[31m" + LINE,
         LINE.replace(" 4    2[", " 4  999["),
+        LINE.replace("25.78125 Gbps", "25.78125 Gbps" + " x" * 40),
     ],
 )
 def test_a_line_that_is_in_doubt_is_not_read(line: str) -> None:
@@ -110,6 +111,30 @@ def test_counters_and_what_details_swaps() -> None:
     assert counted.ports["b8599f0300100040", 9] == {"rcv_errors": 120, "xmit_wait": 7}
     assert counted.ports["0c42a10300000051", 1] == {"vl15_dropped": 12, "xmit_data_bytes": 2952 * 4}
     assert not counted.unread
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "port 9: [PortRcvErrors == 120] and [VL15Dropped == 1]",
+        "port 9: [PortRcvErrors == 120] [VL15Dropped == ]",
+        "port 9: [PortRcvErrors == 120] [PortRcvErrors == 121]",
+        "port 9: [PortXmitData == 9223372036854775807]",
+        "port ALL: [PortRcvErrors == 120] and more",
+        "port 9: ",
+    ],
+)
+def test_a_line_that_is_not_counters_alone_is_not_read(shown: str) -> None:
+    counted = parse_counters(f"   GUID 0xb8599f0300100040 {shown}\n")
+    assert not counted.ports
+    assert len(counted.unread) == 1
+
+
+def test_a_port_that_is_shown_twice_is_told_of() -> None:
+    line = "   GUID 0xb8599f0300100040 port 9: [PortRcvErrors == {}]\n"
+    counted = parse_counters(line.format(1) + line.format(1))
+    assert counted.ports["b8599f0300100040", 9] == {"rcv_errors": 1}
+    assert len(counted.unread) == 1
 
 
 def test_suppressed_counters_are_no_zeros(planned: Site) -> None:

@@ -30,12 +30,16 @@ class Directory:
             for name in {node.description, short_name(node.description)}:
                 by_name[name].add(node.guid)
         self._by_name = {name: next(iter(guids)) for name, guids in by_name.items() if len(guids) == 1}
+        self._found: dict[str, str | None] = {}
         self.ambiguous = {name for name, guids in by_name.items() if len(guids) > 1}
 
     def find(self, name: str) -> str | None:
         """Return the GUID of the node that ``name`` (as in the plan) stands for."""
-        key = node_key(name)
-        return key if key in self._guids else self._by_name.get(name)
+        # A plan names a switch once for each of its cables.
+        if name not in self._found:
+            key = node_key(name)
+            self._found[name] = key if key in self._guids else self._by_name.get(name)
+        return self._found[name]
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,14 @@ class Expectations:
     @classmethod
     def of(cls, fabric: FabricSettings, discovery: Discovery) -> Expectations:
         """Lay the fabric's plan over the nodes that were discovered."""
-        directory = Directory(discovery.nodes.values())
+        find = Directory(discovery.nodes.values()).find
         planned: dict[tuple[str, int], tuple[PlannedCable, str | None]] = {}
         for cable in fabric.cables:
-            found = [directory.find(end.node) for end in (cable.one, cable.other)]
-            for i, end in enumerate((cable.one, cable.other)):
-                guid = found[i]
-                if guid is not None:
-                    planned[guid, end.port] = (cable, found[1 - i])
+            one, other = find(cable.one.node), find(cable.other.node)
+            if one is not None:
+                planned[one, cable.one.port] = (cable, other)
+            if other is not None:
+                planned[other, cable.other.port] = (cable, one)
         return cls(fabric, {g: n.kind for g, n in discovery.nodes.items()}, planned)
 
     def profile(self, guid: str, port: int, peer: str | None) -> Expected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from fabric_health.checks.fabric_links.asked import ERRORS
 from fabric_health.checks.fabric_links.tables import FabricPort, FabricWindow
@@ -43,11 +44,15 @@ MEANINGS: dict[str, _Meaning] = {
 }
 
 
+_counts = attrgetter(*MEANINGS)
+
+
 def counter_findings(view: FabricView) -> list[Finding]:
     """Judge every port's window since the previous run."""
     out: list[Finding] = []
     for window in view.windows.values():
-        out += _window(view, window)
+        if any(_counts(window)):
+            out += _window(view, window)
     out += _stuck(view)
     if not view.windows:
         out += _first_run(view)
@@ -62,8 +67,7 @@ def per_day(count: int, window_s: float) -> float:
 def _window(view: FabricView, window: FabricWindow) -> Iterator[Finding]:
     if window.reset:
         return
-    for counter, meaning in MEANINGS.items():
-        count = getattr(window, counter)
+    for (counter, meaning), count in zip(MEANINGS.items(), _counts(window), strict=True):
         limit = getattr(view.limits, counter) if count else None
         if limit is None:
             continue
@@ -131,8 +135,12 @@ def _first_run(view: FabricView) -> list[Finding]:
 
 
 def _over(view: FabricView, port: FabricPort) -> bool:
-    values = ((getattr(port, c), getattr(view.limits, c)) for c in MEANINGS)
-    return any(value is not None and limit is not None and value > limit for value, limit in values)
+    counts = _counts(port)
+    # No limit is below zero.
+    return any(counts) and any(
+        value is not None and limit is not None and value > limit
+        for value, limit in zip(counts, _counts(view.limits), strict=True)
+    )
 
 
 def _first(items: list[str]) -> str:

@@ -45,15 +45,16 @@ ENDS: dict[str, int] = {
     "xmit_wait": 0xFFFFFFFF,
 }
 _WORD_BYTES = 4
+_IN_WORDS = ("PortXmitData", "PortRcvData")
 _HEADER = re.compile(r'^(?:Errors|Data Counters) for (?:0x[0-9a-f]{1,16} )?".*"$')
-_PORT = re.compile(
-    r"^\s+GUID 0x([0-9a-f]{1,16}) port (\d{1,3}|ALL): ((?:\[\w+ == \d{1,20}(?: \([^()\[\]]*\))?\]\s*)+)$"
-)
-_VALUE = re.compile(r"\[(\w+) == (\d{1,20})")
+_PORT = re.compile(r"^\s+GUID 0x([0-9a-f]{1,16}) port (\d{1,3}|ALL): (?=\[)")
+# One counter. A line is counters and nothing else: splitting it at them leaves nothing in between.
+_VALUE = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^()\[\]]*\))?\]\s*")
 _NODES = re.compile(r"^## Summary: (\d{1,7}) nodes checked, \d{1,7} bad nodes found$")
 _PORTS = re.compile(r"^##\s+(\d{1,8}) ports checked, \d{1,8} ports have errors beyond threshold$")
 _SUPPRESSED = re.compile(r"^## Suppressed:(.*)$")
 _MAX = (1 << 63) - 1
+_COLUMNS = ERRORS | TRAFFIC
 
 
 @dataclass
@@ -79,11 +80,10 @@ def parse_counters(text: str) -> Counted:
     """Read what ``ibqueryerrors`` prints, with or without ``--counters``. Never raises."""
     out = Counted()
     for line in text.splitlines():
-        if not line.strip() or _HEADER.match(line) or line.startswith("## Thresholds:"):
-            continue
         if found := _PORT.match(line):
-            if found[2] != "ALL":
-                _port(found, out, line)
+            _port(found, out, line)
+        elif not line.strip() or _HEADER.match(line) or line.startswith("## Thresholds:"):
+            continue
         elif found := _NODES.match(line):
             out.nodes_checked = int(found[1])
         elif found := _PORTS.match(line):
@@ -96,18 +96,23 @@ def parse_counters(text: str) -> Counted:
 
 
 def _port(found: re.Match[str], out: Counted, line: str) -> None:
-    key = (found[1].zfill(16), int(found[2]))
+    # What is between counters, a name, a value, what is between counters, ...
+    pieces = _VALUE.split(line[found.end() :])
+    if any(pieces[::3]):
+        out.unread.append(line)
+        return
+    if found[2] == "ALL":
+        return
     values: dict[str, int] = {}
-    for name, text in _VALUE.findall(found[3]):
-        column, value = ERRORS.get(name) or TRAFFIC.get(name), int(text)
+    for name, text in zip(pieces[1::3], pieces[2::3], strict=True):
+        column = _COLUMNS.get(name)
         if column is None:
             continue
-        value *= _WORD_BYTES if name in ("PortXmitData", "PortRcvData") else 1
+        value = int(text) * (_WORD_BYTES if name in _IN_WORDS else 1)
         if value > _MAX or column in values:
             out.unread.append(line)
             return
         values[column] = value
-    if key in out.ports:
+    key = (found[1].zfill(16), int(found[2]))
+    if out.ports.setdefault(key, values) is not values:
         out.unread.append(line)
-        return
-    out.ports[key] = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
@@ -9,13 +10,13 @@ from operator import attrgetter
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.fabric_links.cables import Directory
 from fabric_health.checks.fabric_links.counters import ENDS, ERRORS, TRAFFIC
-from fabric_health.checks.fabric_links.settings import settings
+from fabric_health.checks.fabric_links.settings import FabricSettings, settings
 from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort, FabricWindow
 from fabric_health.datasets.contracts import Row
 
 COUNTERS = (*ERRORS.values(), *TRAFFIC.values())
 # A fabric under load fills the counter of waiting ticks within hours; it is kept, and no rule rests on it.
-_JUDGED_ENDS = {c: end for c, end in ENDS.items() if c != "xmit_wait"}
+_JUDGED_ENDS = tuple(math.inf if c == "xmit_wait" else ENDS.get(c, math.inf) for c in COUNTERS)
 _counters = attrgetter(*COUNTERS)
 # Without a cabling plan only the past tells which nodes there should be; a node that was taken out is not asked for
 # longer than this. With a plan, the plan says for how long.
@@ -42,11 +43,7 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
         length = (context.started_at - since).total_seconds()
         if length <= 0:
             continue
-        pairs = ((c, a, b) for c, a, b in zip(COUNTERS, _counters(old), _counters(port), strict=True))
-        both = [(c, a, b) for c, a, b in pairs if a is not None and b is not None]
-        reset = any(b < a for _, a, b in both)
-        stuck = [c for c, _, b in both if c in _JUDGED_ENDS and b >= _JUDGED_ENDS[c]]
-        deltas = {c: b - a for c, a, b in both if c not in stuck or a < _JUDGED_ENDS[c]}
+        reset, stuck, deltas = _counted(old, port)
         out.append(
             FabricWindow(
                 fabric=port.fabric,
@@ -63,12 +60,27 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
     return out
 
 
+def _counted(old: FabricPort, new: FabricPort) -> tuple[bool, list[str], dict[str, int]]:
+    """Return whether a counter went back, which stand at their end, and what the others counted."""
+    reset, stuck, deltas = False, [], {}
+    for counter, end, a, b in zip(COUNTERS, _JUDGED_ENDS, _counters(old), _counters(new), strict=True):
+        if a is None or b is None:
+            continue
+        reset = reset or b < a
+        if b >= end:
+            stuck.append(counter)
+            if a >= end:
+                continue
+        deltas[counter] = b - a
+    return reset, stuck, deltas
+
+
 def absent_nodes(rows: RowSet, context: Context) -> list[FabricNode]:
     """Return nodes of the previous run that this one did not find, for fabrics whose discovery could be read."""
     found = [n for n in rows.of(FabricNode) if n.present]
     seen = {(n.fabric, n.guid) for n in found}
     read = {n.fabric for n in found}
-    planned = _planned(context)
+    planned = {f.name: f for f in settings(context.site).fabrics if f.cabling}
     out = []
     for node in context.previous.of(FabricNode):
         if node.fabric not in read or (node.fabric, node.guid) in seen:
@@ -76,17 +88,11 @@ def absent_nodes(rows: RowSet, context: Context) -> list[FabricNode]:
         last_seen = node.last_seen or context.previous_at.get(node.fabric)
         if last_seen is None:
             continue
-        names = planned.get(node.fabric)
-        wanted = Directory([node]) if names else None
-        in_plan = wanted is not None and any(wanted.find(n) for n in names or ())
-        if in_plan or context.started_at - last_seen <= REMEMBERED:
+        if context.started_at - last_seen <= REMEMBERED or _in_plan(node, planned.get(node.fabric)):
             out.append(replace(node, present=False, last_seen=last_seen, lid=None))
     return out
 
 
-def _planned(context: Context) -> dict[str, set[str]]:
-    return {
-        f.name: {end.node for cable in f.cables for end in (cable.one, cable.other)}
-        for f in settings(context.site).fabrics
-        if f.cabling
-    }
+def _in_plan(node: FabricNode, fabric: FabricSettings | None) -> bool:
+    find = Directory([node]).find
+    return fabric is not None and any(find(end.node) for cable in fabric.cables for end in (cable.one, cable.other))

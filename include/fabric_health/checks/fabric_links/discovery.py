@@ -44,15 +44,13 @@ def parse_discovery(text: str) -> Discovery:
     out = Discovery()
     current: Discovered | None = None
     for line in text.splitlines():
-        node = _NODE.match(line)
-        if node:
-            current = _node(node, out, line)
-        elif _KNOWN.match(line):
-            continue
-        elif port := _CA_PORT.match(line):
-            if current is None or not _ca_port(current, port, out):
+        # Most lines are ports, and nothing else begins with a bracket.
+        if line.startswith("["):
+            if current is None or not _port(current, line, out):
                 out.unread.append(line)
-        elif not (current is not None and _SWITCH_PORT.match(line)):
+        elif node := _NODE.match(line):
+            current = _node(node, out, line)
+        elif not _KNOWN.match(line):
             out.unread.append(line)
     return out
 
@@ -68,7 +66,12 @@ def _node(found: re.Match[str], out: Discovery, line: str) -> Discovered | None:
     return node
 
 
-def _ca_port(node: Discovered, found: re.Match[str], out: Discovery) -> bool:
+def _port(node: Discovered, line: str, out: Discovery) -> bool:
+    if _SWITCH_PORT.match(line):
+        return True
+    found = _CA_PORT.match(line)
+    if found is None:
+        return False
     port, port_guid, lid = int(found[1]), found[2].zfill(16), _lid(found[3])
     if out.owners.setdefault(port_guid, node.guid) != node.guid:
         return False

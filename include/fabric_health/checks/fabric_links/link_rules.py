@@ -17,7 +17,7 @@ def link_findings(view: FabricView, no_manager: Finding | None) -> list[Finding]
     out: list[Finding] = []
     unknown: dict[str, list[str]] = {"width": [], "speed": []}
     unjudged = 0
-    for port, far in view.links():
+    for port, far in view.links:
         if port.peer_guid is None:
             continue
         if port.state in _UNMANAGED:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from fabric_health.checks.fabric_links.lanes import lane_rate_gbps, lanes
 
+# Between the arrows stand a width, a speed and two states.
+_HOW_CHARACTERS = 80
 _ARROW_IN, _ARROW_OUT = "==(", ")==>"
-_NEAR = re.compile(r'^(0x[0-9a-f]{16}) ".*"\s+(\d{1,5})\s+(\d{1,3})\[[^\]]{0,4}\] $')
-_FAR = re.compile(r'^\s*(0x[0-9a-f]{16})\s+(\d{1,5})\s+(\d{1,3})\[[^\]]{0,4}\] ".*"(?: \(.*\))?\s*$')
+_NEAR = re.compile(r'^0x([0-9a-f]{16}) ".*"\s+(\d{1,5})\s+(\d{1,3})\[[^\]]{0,4}\] $')
+_FAR = re.compile(r'^\s*0x([0-9a-f]{16})\s+(\d{1,5})\s+(\d{1,3})\[[^\]]{0,4}\] ".*"(?: \(.*\))?\s*$')
 _NOTHING = re.compile(r'^\s*(?:\[\s*\]\s*""(?: \(.*\))?|"Port not available")\s*$')
-_LINK = re.compile(r"^(?:(\S+)\s+(\S.*?)\s+)?([A-Za-z?]+)/\s*([A-Za-z? ]+?)\s*$")
+_HOW = re.compile(r"^(?:(\S+)\s+(\S.*?)\s+)?([A-Za-z?]+)/\s*([A-Za-z? ]+?)\s*$")
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """One line: GUIDs as printed (of the port at a CA), 16 hex digits; None where the tool shows nothing."""
 
     guid: str
@@ -38,13 +40,12 @@ def parse_links(text: str) -> tuple[list[Link], list[str]]:
     links: dict[tuple[str, int], Link] = {}
     unread: list[str] = []
     for line in text.splitlines():
-        if not line.strip():
-            continue
         link = _link(line)
-        if link is None or (link.guid, link.port) in links:
+        if link is not None:
+            if links.setdefault((link.guid, link.port), link) is not link:
+                unread.append(line)
+        elif line.strip():
             unread.append(line)
-        else:
-            links[link.guid, link.port] = link
     return list(links.values()), unread
 
 
@@ -53,20 +54,31 @@ def _link(line: str) -> Link | None:
         return None
     head, _, rest = line.partition(_ARROW_IN)
     inside, _, tail = rest.partition(_ARROW_OUT)
-    near, far, how = _NEAR.match(head), _FAR.match(tail), _LINK.match(inside.strip())
+    near, far, how = _NEAR.match(head), _FAR.match(tail), _how(inside) if len(inside) <= _HOW_CHARACTERS else None
     if near is None or how is None or (far is None and not _NOTHING.match(tail)):
         return None
-    numbers = [int(near[2]), int(near[3]), int(far[2]) if far else 0, int(far[3]) if far else 0]
-    if max(numbers[0], numbers[2]) > 0xFFFF or max(numbers[1], numbers[3]) > 254:
+    guid, lid, port = near[1], int(near[2]), int(near[3])
+    if lid > 0xFFFF or port > 254:
         return None
-    return Link(
-        guid=near[1][2:],
-        port=numbers[1],
-        lid=numbers[0],
-        width=lanes(how[1]) if how[1] else None,
-        lane_gbps=lane_rate_gbps(how[2].removesuffix("Gbps").strip()) if how[2] else None,
-        state=how[3],
-        phys_state=how[4],
-        peer_guid=far[1][2:] if far else None,
-        peer_port=numbers[3] if far else None,
+    if far is None:
+        return Link(guid, port, lid, *how, None, None)
+    peer_guid, peer_lid, peer_port = far[1], int(far[2]), int(far[3])
+    if peer_lid > 0xFFFF or peer_port > 254:
+        return None
+    return Link(guid, port, lid, *how, peer_guid, peer_port)
+
+
+# The links of a fabric differ in little: thousands of lines share a dozen of these texts.
+@lru_cache(maxsize=256)
+def _how(inside: str) -> tuple[int | None, float | None, str, str] | None:
+    """Return width, Gb/s of a lane, logical and physical state; None for text that is not of the tool's form."""
+    found = _HOW.match(inside.strip())
+    if found is None:
+        return None
+    width, speed, state, phys_state = found.groups()
+    return (
+        lanes(width) if width else None,
+        lane_rate_gbps(speed.removesuffix("Gbps").strip()) if speed else None,
+        state,
+        phys_state,
     )

@@ -9,7 +9,7 @@ from fabric_health.checks.fabric_links import asked as ask
 from fabric_health.checks.fabric_links.answers import Answers
 from fabric_health.checks.fabric_links.cables import Expectations
 from fabric_health.checks.fabric_links.commands import fabric_settings
-from fabric_health.checks.fabric_links.counters import ERRORS, TRAFFIC, Counted, parse_counters
+from fabric_health.checks.fabric_links.counters import ERRORS, Counted, parse_counters
 from fabric_health.checks.fabric_links.diagnet import parse_log
 from fabric_health.checks.fabric_links.discovery import Discovery, lost_queries, parse_discovery
 from fabric_health.checks.fabric_links.links import Link, parse_links
@@ -21,6 +21,7 @@ from fabric_health.datasets.tables import Fact, FactState
 from fabric_health.evidence import UnitEvidence
 from fabric_health.site import Site
 
+_NO_ERRORS = dict.fromkeys(ERRORS.values(), 0)
 ANSWER = "answer:"
 """Prefix of the facts that say which command's answer could not be read (state ``error``)."""
 
@@ -73,27 +74,26 @@ class _Counters:
     errors: Counted | None
     traffic: Counted | None
 
-    def of(self, guids: tuple[str, ...], port: int) -> dict[str, int]:
-        """Return what is known of a port, which the tools show under the GUID of its node or of itself.
+    def of(self, guid: str, node_guid: str, port: int) -> dict[str, int]:
+        """Return what is known of a port, which the tools show under the GUID of itself or of its node.
 
         An error counter that is not shown is zero once the tool has told that it asked every port, and only for a
         port whose traffic it did show.
         """
-        out: dict[str, int] = {}
-        traffic = _first(self.traffic, guids, port)
-        if traffic is not None:
-            out.update({k: v for k, v in traffic.items() if k in TRAFFIC.values()})
-        errors = _first(self.errors, guids, port)
+        traffic, errors = (_shown(c, guid, node_guid, port) for c in (self.traffic, self.errors))
         known = errors is not None or (self.errors is not None and self.errors.complete and traffic is not None)
-        if known:
-            out.update(dict.fromkeys(ERRORS.values(), 0) | (errors or {}))
+        out = _NO_ERRORS | (errors or {}) if known else {}
+        for column, value in (traffic or {}).items():
+            if column not in _NO_ERRORS:
+                out[column] = value
         return out
 
 
-def _first(counted: Counted | None, guids: tuple[str, ...], port: int) -> dict[str, int] | None:
+def _shown(counted: Counted | None, guid: str, node_guid: str, port: int) -> dict[str, int] | None:
     if counted is None:
         return None
-    return next((counted.ports[g, port] for g in guids if (g, port) in counted.ports), None)
+    found = counted.ports.get((guid, port))
+    return found if found is not None else counted.ports.get((node_guid, port))
 
 
 def _discovery(answers: Answers) -> Discovery | None:
@@ -231,6 +231,6 @@ def _ports(
             link=profile.kind,
             expected_width=profile.width,
             expected_lane_gbps=profile.lane_gbps,
-            **counters.of((link.guid, node.guid), link.port),
+            **counters.of(link.guid, node.guid, link.port),
         )
     return [rows[k] for k in sorted(rows)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabric_health.checks.fabric_links.asked import DISCOVERY, LINKS
-from fabric_health.checks.fabric_links.tables import FabricPort
+from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort
 from fabric_health.checks.fabric_links.view import FabricView, deviation, not_judged
 from fabric_health.checks.fabric_links.wanted import Wanted, WantedEnd, WantedLink, wanted
 from fabric_health.datasets.tables import Finding, Severity
@@ -130,7 +130,9 @@ def _lost_nodes(work: _Topology) -> None:
     view = work.view
     names = {n.node for n in view.absent.values()} | set(work.neighbours)
     names -= set(work.wanted.ambiguous)
-    roots = {n: _lost_node(work, n) for n in sorted(names)}
+    absent = {n.node: n for n in reversed(view.absent.values())}
+    roots = {n: _lost_node(work, n, absent.get(n)) for n in sorted(names)}
+    causes: dict[str, str] = {}
     for name, root in roots.items():
         shown, neighbours = work.shown.get(name, []), work.neighbours.get(name, [])
         if len(neighbours) == 1 and shown:
@@ -138,17 +140,17 @@ def _lost_nodes(work: _Topology) -> None:
         elif len(neighbours) == 1 and neighbours[0] in roots:
             roots[name] = replace(root, explained_by=roots[neighbours[0]].finding)
         elif shown:
-            ids = {f.finding for f in shown}
-            work.findings = [
-                replace(f, explained_by=root.finding) if f.finding in ids and f.explained_by is None else f
-                for f in work.findings
-            ]
+            for finding in shown:
+                causes.setdefault(finding.finding, root.finding)
+    work.findings = [
+        replace(f, explained_by=causes[f.finding]) if f.finding in causes and f.explained_by is None else f
+        for f in work.findings
+    ]
     work.findings += roots.values()
 
 
-def _lost_node(work: _Topology, name: str) -> Finding:
+def _lost_node(work: _Topology, name: str, node: FabricNode | None) -> Finding:
     view = work.view
-    node = next((n for n in view.absent.values() if n.node == name), None)
     since = f"; last seen in the run of {node.last_seen:%d %b %Y %H:%M} UTC" if node and node.last_seen else ""
     return deviation(
         view,
@@ -178,7 +180,7 @@ def _extra(work: _Topology) -> None:
     ends = {(e.guid, e.port) for link in work.wanted.links for e, _ in link.ends if e.guid}
     extra = [
         f"{port.node} port {port.port} - {port.peer} port {port.peer_port}"
-        for port, far in view.links()
+        for port, far in view.links
         if port.peer_guid is not None
         and (port.guid, port.port) not in ends
         and (port.peer_guid, port.peer_port) not in ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.fabric_links.answers import printable
@@ -62,8 +63,9 @@ class FabricView:
         """Return the unit id of a port."""
         return self.unit(port.node, port.port)
 
+    @cached_property
     def links(self) -> list[tuple[FabricPort, FabricPort | None]]:
-        """Return every link once, the switch's end first (of two switches the first by name), with its other end."""
+        """Every link once, the switch's end first (of two switches the first by name), with its other end."""
         out: list[tuple[FabricPort, FabricPort | None]] = []
         done: set[tuple[str, int]] = set()
         for port in sorted(self.ports.values(), key=lambda p: (p.kind != "switch", p.node, p.port)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fabric_health.checks.fabric_links.cables import Directory
 from fabric_health.checks.fabric_links.names import short_name
@@ -11,8 +12,7 @@ from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort
 from fabric_health.checks.fabric_links.view import FabricView
 
 
-@dataclass(frozen=True)
-class WantedEnd:
+class WantedEnd(NamedTuple):
     """One end of a wanted link: the node's name for a person, its GUID where it was found, and the port."""
 
     name: str
@@ -54,24 +54,20 @@ def wanted(view: FabricView) -> Wanted:
 
 
 def _from_plan(view: FabricView) -> Wanted:
-    directory = Directory(view.nodes.values())
-    names: set[str] = set()
+    directory, absent = Directory(view.nodes.values()), Directory(view.absent.values())
 
     def end(planned: End) -> WantedEnd:
         guid = directory.find(planned.node)
-        names.add(planned.node)
-        name = view.nodes[guid].node if guid else _absent_name(planned.node, view)
-        return WantedEnd(name, guid, planned.port)
+        if guid is not None:
+            return WantedEnd(view.nodes[guid].node, guid, planned.port)
+        gone = absent.find(planned.node)
+        return WantedEnd(view.absent[gone].node if gone else short_name(planned.node), None, planned.port)
 
     links = tuple(WantedLink(end(c.one), end(c.other)) for c in view.settings.cables)
     source = f"site file: checks.fabric_links, cabling of {view.name}"
-    ambiguous = sorted(n for n in names if n in directory.ambiguous)
+    named = {end.node for c in view.settings.cables for end in (c.one, c.other)} if directory.ambiguous else set()
+    ambiguous = sorted(named & directory.ambiguous)
     return Wanted(links, source, planned=True, ambiguous=tuple(ambiguous))
-
-
-def _absent_name(name: str, view: FabricView) -> str:
-    guid = Directory(view.absent.values()).find(name)
-    return view.absent[guid].node if guid else short_name(name)
 
 
 def _from_previous(view: FabricView) -> Wanted:
