@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,8 @@ ALL_NODES = 64
 CONTROLS_PER_NODE = 2
 MIN_CONTROLS = 8
 MAX_CONTROLS = 64
+# Checks whose settings say how often a benchmark is launched.
+_LAUNCHING = ("collectives", "object_store")
 
 
 class Declaration(BaseModel):
@@ -96,6 +98,14 @@ def resolve(declaration: Declaration, site: Site) -> Change:
         launches=declaration.launches,
         baseline=declaration.baseline,
     )
+
+
+def site_for(site: Site, change: Change | None) -> Site:
+    """Return the site as a run that judges ``change`` uses it: with the launches that were asked for."""
+    if change is None or change.launches is None:
+        return site
+    checks = {name: {**held, "launches": change.launches} for name, held in site.checks.items() if name in _LAUNCHING}
+    return replace(site, checks={**site.checks, **checks})
 
 
 def _units(site: Site, ranges: str, field: str) -> list[Node | Switch]:

@@ -34,6 +34,7 @@ from fabric_health.history import Previous, judged_part, load_part, previous
 from fabric_health.jobs.spec import JobResult, JobSpec
 from fabric_health.judged import read_findings, write_findings
 from fabric_health.landed import Landed, report_data
+from fabric_health.maintenance import Change, site_for
 from fabric_health.run_document import RunDocument, decode, document_key, encode
 from fabric_health.site import Fabric, Node, Site, Switch
 from fabric_health.unanswered import coverage, did_not_finish, unanswered, without_rows
@@ -67,16 +68,18 @@ def open_run(
     started_at: datetime,
     checks: Sequence[str],
     scope: str | None = None,
+    change: Change | None = None,
 ) -> str:
     """Open a run and return its reference. Opened twice with the same identity, it is the same run.
 
-    ``scope`` is a range of units (``gpu-[001-004],leaf-1``), None for the whole site. Raises UsageError for an
-    unknown unit or check, or when no unit of the scope is of a kind that the checks look at.
+    ``scope`` is a range of units (``gpu-[001-004],leaf-1``), None for the whole site; a run that judges a ``change``
+    looks at the units that it names. Raises UsageError for an unknown unit or check, or when no unit of the scope is
+    of a kind that the checks look at.
     """
     site = rooms.site
     started_at = started_at.astimezone(UTC).replace(microsecond=0)
     entries = [registry.entry(c) for c in checks]
-    units = site.select(scope)
+    units = site.select(scope) if change is None else tuple(site.unit(n) for n in change.scope)
     kinds = {"node" if e.is_benchmark else e.unit_kind for e in entries}
     if not any(u.kind in kinds for u in units):
         raise UsageError(f"scope {scope!r} has no {' or '.join(sorted(kinds))} for {', '.join(checks)} to look at")
@@ -89,6 +92,7 @@ def open_run(
         scope=tuple(u.name for u in units),
         site_sha256=site.sha256,
         version=__version__,
+        change=change,
     )
     ref = document_key(site.name, key.week, key.run)
     rooms.store.ensure_bucket()
@@ -135,12 +139,19 @@ def load_run(rooms: Rooms, ref: str) -> RunDocument:
     return run
 
 
+def _opened(rooms: Rooms, ref: str) -> tuple[Rooms, RunDocument]:
+    """Return a run with the rooms that its stages use: its own number of launches, where it asked for one."""
+    run = load_run(rooms, ref)
+    return replace(rooms, site=site_for(rooms.site, run.change)), run
+
+
 def collect(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Ask every unit in scope and keep its evidence. Return how many units answered in which way.
 
     The evidence of a run is kept once: repeated after it is complete, this reads what is there and asks nobody.
     """
-    run, check = load_run(rooms, ref), registry.check(check_name)
+    rooms, run = _opened(rooms, ref)
+    check = registry.check(check_name)
     refs = evidence_store.read_manifest(rooms.store, run.key, check.name)
     if refs is None:
         refs = _launch(rooms, run, check) if check.launches else _ask(rooms, run, check)
@@ -200,7 +211,8 @@ def _secrets(rooms: Rooms, units: Iterable[Node | Switch | Fabric]) -> tuple[str
 
 def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Parse the evidence of a check into rows and write its tables. Return rows per table, and ``quarantine``."""
-    run, check = load_run(rooms, ref), registry.check(check_name)
+    rooms, run = _opened(rooms, ref)
+    check = registry.check(check_name)
     refs = _manifest(rooms, run, check)
     units = _asked(rooms, run, check)
     pairs: list[tuple[Row, str | None]] = []
@@ -225,7 +237,8 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
 
 def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Judge the landed rows of a check and keep the findings for :func:`explain`. Return findings per severity."""
-    run, check = load_run(rooms, ref), registry.check(check_name)
+    rooms, run = _opened(rooms, ref)
+    check = registry.check(check_name)
     refs = _manifest(rooms, run, check)
     rows = RowSet({t: load_part(rooms.store, t, run.key, check.name) for t in check.tables})
     before = previous(rooms.store, run.key, check, _known(rooms, run, check))
@@ -243,7 +256,7 @@ def isolate(rooms: Rooms, ref: str) -> dict[str, Any]:
     """Find which unit makes slow what the benchmarks found slow. Return cases, launches made and units blamed."""
     from fabric_health import isolating
 
-    return isolating.isolate(rooms, load_run(rooms, ref))
+    return isolating.isolate(*_opened(rooms, ref))
 
 
 def explain(rooms: Rooms, ref: str) -> dict[str, int]:

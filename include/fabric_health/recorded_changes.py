@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from fabric_health.changes import Change, fact_changes
+from fabric_health.changes import fact_changes
 from fabric_health.checks import registry
 from fabric_health.checks.switch_config.drift import drift
 from fabric_health.checks.switch_config.tables import SwitchConfig
@@ -15,29 +15,31 @@ from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Fact
 from fabric_health.history import load_part
 from fabric_health.site import Site
+from fabric_health.verdict.recorded import RecordedChange
 
 MAX_LINES_A_SWITCH = 200
 MAX_TEXT = 300
 
 
-def between(store: ObjectStore, site: Site, before: RunKey, now: RunKey) -> list[Change]:
+def between(store: ObjectStore, site: Site, before: RunKey, now: RunKey) -> list[RecordedChange]:
     """Return what changed from run ``before`` to run ``now``, on units that both of them read.
 
-    A unit's facts that one of the runs does not have at all are unknown, which is no change. Config lines are named
-    ``config <path>``, on the port they are about or else on the switch; a switch with more than 200 changed lines has
-    one change that says how many.
+    A unit's facts that one of the runs does not have at all are unknown, which is no change. Config lines are on the
+    port that they are about, or else on the switch; a switch with more than 200 changed lines has one change that says
+    how many.
     """
-    out: list[Change] = []
+    out: list[RecordedChange] = []
     for entry in registry.ENTRIES:
         tables: tuple[type[Row], ...] = registry.check(entry.name).tables
         if Fact in tables:
             old, new = (load_part(store, Fact, key, entry.name) for key in (before, now))
-            out += fact_changes(_known(new, old), _known(old, new), _at(old, before.started_at))
+            changed = fact_changes(_known(new, old), _known(old, new), _at(old, before.started_at))
+            out += map(RecordedChange.of_fact, changed)
         if SwitchConfig in tables:
             old_configs = {c.switch: c for c in load_part(store, SwitchConfig, before, entry.name)}
             for config in load_part(store, SwitchConfig, now, entry.name):
                 if config.switch in old_configs:
-                    out += _config_changes(site, old_configs[config.switch], config, before.started_at)
+                    out += _config_changes(site, old_configs[config.switch], config)
     return out
 
 
@@ -51,23 +53,19 @@ def _at(facts: Iterable[Fact], at: datetime) -> dict[str, datetime]:
     return {f.unit.split("/", 1)[0]: at for f in facts}
 
 
-def _config_changes(site: Site, old: SwitchConfig, new: SwitchConfig, at: datetime) -> list[Change]:
+def _config_changes(site: Site, old: SwitchConfig, new: SwitchConfig) -> list[RecordedChange]:
     platform = next((s.platform for s in site.switches if s.name == new.switch), None)
-    if platform is None or old.platform != new.platform or platform != new.platform:
-        return []
-    if old.config_sha256 == new.config_sha256:
+    if platform is None or {old.platform, new.platform} != {platform} or old.config_sha256 == new.config_sha256:
         return []
     try:
         found = drift(platform, old.config, new.config)
     except ValueError:
         return []
     if len(found) > MAX_LINES_A_SWITCH:
-        return [Change(new.switch, "switch", "config", None, f"{len(found)} lines differ", at)]
-    out = []
-    for d in found:
-        unit, kind = (f"{new.switch}/{d.port}", "port") if d.port else (new.switch, "switch")
-        out.append(Change(unit, kind, f"config {d.path}"[:MAX_TEXT], _cut(d.expected), _cut(d.actual), at))
-    return out
+        return [RecordedChange.of_config(new.switch, "config", None, f"{len(found)} lines differ")]
+    return [
+        RecordedChange.of_config(new.switch, d.path[:MAX_TEXT], _cut(d.expected), _cut(d.actual), d.port) for d in found
+    ]
 
 
 def _cut(text: str | None) -> str | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from fabric_health.checks.check import Check
 from fabric_health.datasets.run import RunKey
+from fabric_health.maintenance import Change
 from fabric_health.site import Fabric, Node, Site, Switch
 
 
 @dataclass(frozen=True)
 class RunDocument:
-    """What a run is: its identity, its checks, its scope and the site it was opened on."""
+    """What a run is: its identity, its checks, its scope, the site it was opened on, and the change it is to judge.
+
+    Without a ``change`` it is judged against the site's history.
+    """
 
     key: RunKey
     dag: str
@@ -22,6 +26,7 @@ class RunDocument:
     scope: tuple[str, ...]
     site_sha256: str
     version: str
+    change: Change | None = None
 
     def units(self, site: Site, check: Check) -> tuple[Node | Switch | Fabric, ...]:
         """Return the units of the scope that ``check`` looks at, in site order; fabrics are in every scope."""
@@ -40,10 +45,8 @@ def document_key(site: str, week: str, run: str) -> str:
 def encode(document: RunDocument) -> bytes:
     """Return the document as canonical JSON."""
     body = {
-        **document.__dict__,
-        "key": {**document.key.__dict__, "started_at": document.key.started_at.isoformat()},
-        "checks": list(document.checks),
-        "scope": list(document.scope),
+        **asdict(document),
+        "key": {**asdict(document.key), "started_at": document.key.started_at.isoformat()},
     }
     return json.dumps(body, indent=1, sort_keys=True).encode()
 
@@ -52,6 +55,13 @@ def decode(data: bytes) -> RunDocument:
     """Read what :func:`encode` wrote."""
     raw = json.loads(data)
     raw["key"]["started_at"] = datetime.fromisoformat(raw["key"]["started_at"])
+    change = raw.pop("change", None)
+    if change is not None:
+        change = Change(**{**change, "touched": tuple(change["touched"]), "controls": tuple(change["controls"])})
     return RunDocument(
-        key=RunKey(**raw.pop("key")), checks=tuple(raw.pop("checks")), scope=tuple(raw.pop("scope")), **raw
+        key=RunKey(**raw.pop("key")),
+        checks=tuple(raw.pop("checks")),
+        scope=tuple(raw.pop("scope")),
+        change=change,
+        **raw,
     )
