@@ -43,6 +43,14 @@ def test_this_machine_without_the_interpreter() -> None:
     assert got[0].status is ReachStatus.NO_INTERPRETER
 
 
+def test_this_machine_is_asked_by_the_interpreter_that_runs_us_unless_the_site_names_one(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    node = Node("n1", "sku", SKU, "r1", "127.0.0.1", ReachProfile(kind="local"))
+    got: list[UnitEvidence] = []
+    collect([UnitRequest(node, "driver_firmware", (Command("true", ("true",)),))], no_connections, got.append)
+    assert got[0].results[0].exit_code == 0
+
+
 def test_this_machine_hanging_leaves_no_process(tmp_path) -> None:
     pid_file = tmp_path / "pid"
     stuck = Command("stuck", ("sh", "-c", f"echo $$ > {pid_file}; exec sleep 60"), 60)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 
@@ -26,21 +27,24 @@ async def ask_local(transcript: Transcript, remaining_s: float, moved: Callable[
     ``remaining_s`` is what is left of the unit's time in seconds; ``moved`` is called whenever bytes arrive.
     """
     profile = transcript.request.unit.reach
+    # Unless the site names one: the interpreter that runs this is there, and is new enough.
+    python = profile.python if "python" in profile.model_fields_set else sys.executable
     nonce = new_nonce()
     payload = script(transcript.request.commands, probe_deadline_s(remaining_s), nonce)
     try:
+        # Without `site`: what is installed beside the interpreter is nothing to the probe, and takes time to look up.
         process = await asyncio.create_subprocess_exec(
-            profile.python, "-I", "-", stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+            python, "-I", "-S", "-", stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
         )
     except OSError as error:
-        raise UnitFaultError(ReachStatus.NO_INTERPRETER, f"{profile.python}: {error.strerror or error}") from None
+        raise UnitFaultError(ReachStatus.NO_INTERPRETER, f"{python}: {error.strerror or error}") from None
     reader = FrameReader(transcript, nonce)
     try:
         stderr = await _converse(process, payload, reader, moved)
         code = await process.wait()
     finally:
         await _stop(process)
-    probe_outcome(reader, code, stderr, profile.python)
+    probe_outcome(reader, code, stderr, python)
 
 
 async def _converse(process: Process, payload: bytes, reader: FrameReader, moved: Callable[[], None]) -> bytes:

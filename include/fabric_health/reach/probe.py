@@ -134,6 +134,7 @@ def capture(process: "subprocess.Popen[bytes]", until: float, limit: int) -> "tu
         poller.register(fd, select.POLLIN | select.POLLHUP)
     poller.register(OUT, 0)
     gone_at = None  # type: float | None
+    closed_at = None  # type: float | None
     while pipes or process.poll() is None:
         now = time.monotonic()
         if process.poll() is not None:
@@ -143,7 +144,9 @@ def capture(process: "subprocess.Popen[bytes]", until: float, limit: int) -> "tu
                 break
         if now >= until:
             return captured, "timeout"
-        wait_s = min(until - now, 0.05 if pipes else 0.01)
+        # A command is gone a moment after its pipes: it is looked for often then, and less often the longer it stays.
+        since_closed_s = 0.0 if closed_at is None else now - closed_at
+        wait_s = min(until - now, 0.05 if pipes else min(0.01, 0.001 + since_closed_s))
         for fd, event in poller.poll(max(1, int(wait_s * 1000))):
             if fd == OUT:
                 if event & (select.POLLERR | select.POLLHUP):
@@ -155,6 +158,7 @@ def capture(process: "subprocess.Popen[bytes]", until: float, limit: int) -> "tu
             if not data:
                 poller.unregister(fd)
                 del pipes[fd]
+                closed_at = None if pipes else time.monotonic()
                 continue
             buffer = captured[pipes[fd]]
             buffer += data
