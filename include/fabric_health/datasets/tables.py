@@ -169,6 +169,9 @@ class Run(Row):
     rows_quarantined: int = column("rows that broke their contract", unit="rows", minimum=0)
     site_sha256: str = column("hash of the site file with its golden configs, as used")
     version: str = column("version of fabric-health")
+    verdict: str | None = optional("verdict of the comparison with earlier runs; null when nothing was compared")
+    verdict_reason: str | None = optional("why, in one sentence")
+    ticket: str | None = optional("change ticket, where the run judges a declared change")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,286 @@
+"""What a comparison says, in rows, findings and one sentence. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
+from fabric_health.datasets.verdict_tables import Verdict
+from fabric_health.measured import Incomparable, Measured, fields_of
+from fabric_health.verdict.outcome import Judgement, Outcome
+from fabric_health.verdict.panel import Panel
+
+RULE = "as_fast_as_before"
+COMPARABLE_RULE = "comparable_with_before"
+PART = "verdict"
+HISTORY = "history"
+TOUCHED, CONTROLS, RUN = "touched", "controls", "run"
+# A loss from which on a unit costs more than it gives: our choice, that of NVIDIA's preflight checks is of this order.
+CRITICAL_LOSS = 0.2
+_NAMED = 5
+RoleOf = Callable[[str, str], Literal["touched", "control"] | None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judgement with the panel that it is about."""
+
+    judgement: Judgement
+    measured: Measured
+    role: Literal["touched", "control"] | None = None
+
+
+def row(judged: Judged, against: str) -> Verdict:
+    """Return a judgement as a row of table ``verdicts``."""
+    j, m = judged.judgement, judged.measured
+    before, after = _typical(m.panel, j.subject)
+    return Verdict(
+        against=against,
+        subject=j.subject,
+        subject_kind=j.subject_kind,
+        check=m.check,
+        metric=j.metric,
+        comparability=j.comparability,
+        outcome=j.outcome.value,
+        layer=j.layer.value,
+        reason=j.reason,
+        settle=j.settle,
+        role=judged.role,
+        loss=_number(j.loss),
+        loss_low=_number(j.loss_low),
+        loss_high=_number(j.loss_high),
+        confidence=j.confidence,
+        margin=j.margin,
+        p_value=_number(j.p_value),
+        p_adjusted=_number(j.p_adjusted),
+        detectable_loss=_number(j.detectable_loss),
+        value_before=before,
+        value_after=after,
+        unit_of_measure=m.unit_of_measure,
+        units=j.units,
+        launches_before=j.launches_before,
+        launches_after=j.launches_after,
+        runs_before=j.runs_before,
+    )
+
+
+def incomparable_row(odd: Incomparable, against: str, margin: float) -> Verdict:
+    """Return the row of what no earlier run measured in the same way."""
+    return Verdict(
+        against=against,
+        subject=odd.units[0] if len(odd.units) == 1 else "fleet",
+        subject_kind=odd.unit_kind if len(odd.units) == 1 else "set",
+        check=odd.check,
+        metric=odd.metric,
+        comparability=odd.comparability,
+        outcome=Outcome.NOT_COMPARABLE.value,
+        layer="",
+        reason=differences(odd),
+        margin=margin,
+        units=len(odd.units),
+    )
+
+
+def differences(odd: Incomparable) -> str:
+    """Return which fields of a comparability key differ from the closest earlier one, in words."""
+    if odd.closest is None:
+        return "no earlier run measured this"
+    now, before = fields_of(odd.comparability), fields_of(odd.closest)
+    parts = [
+        f"{name} {before.get(name, '?')} -> {now.get(name, '?')}"
+        for name in dict.fromkeys((*now, *before))
+        if now.get(name) != before.get(name)
+    ]
+    return "not measured in the same way before: " + ", ".join(parts)
+
+
+def label(m: Measured) -> str:
+    """Return what a panel measures, for a person: ``all_reduce busbw_gbps``."""
+    fields = fields_of(m.panel.comparability)
+    what = [fields.get(n) for n in ("collective", "op", "test")]
+    return " ".join([*(w for w in what if w), m.panel.metric.name])
+
+
+def findings(judged: Sequence[Judged], odd: Sequence[Incomparable], why: str) -> list[Finding]:
+    """Return what a person has to look at: every regression, and what could not be compared though it was before.
+
+    A unit whose metric regressed under several keys has one finding, of the largest loss.
+    """
+    worst: dict[tuple[str, str], Judged] = {}
+    for item in judged:
+        j = item.judgement
+        if j.outcome is not Outcome.REGRESSED or j.loss is None:
+            continue
+        key = (j.subject, label(item.measured))
+        if key not in worst or j.loss > (worst[key].judgement.loss or 0):
+            worst[key] = item
+    out = [_regression(item, why) for item in worst.values()]
+    return out + [_not_comparable(o) for o in _one_each(odd)]
+
+
+def _regression(item: Judged, why: str) -> Finding:
+    j, m = item.judgement, item.measured
+    before, after = _typical(m.panel, j.subject)
+    loss = j.loss or 0.0
+    values = f": {_figure(before)} -> {_figure(after)} {m.unit_of_measure}" if before and after else ""
+    interval = f" ({j.confidence:.0%} interval {_percent(j.loss_low)} to {_percent(j.loss_high)})"
+    return finding(
+        check=m.check,
+        rule=RULE,
+        unit=j.subject,
+        unit_kind=j.subject_kind,
+        metric=label(m),
+        severity=Severity.CRITICAL if loss >= CRITICAL_LOSS else Severity.WARNING,
+        summary=f"{j.subject} lost {loss:.1%} of {label(m)}{values}{interval}.",
+        expected=f"{_figure(before)} {m.unit_of_measure}, as in {why}" if before else f"as in {why}",
+        actual=f"{_figure(after)} {m.unit_of_measure}" if after else None,
+        action="See under Verdict, on the page of the run, which recorded change separates what moved.",
+        source=f"{j.layer.value}: {j.reason}"[:500],
+    )
+
+
+def _one_each(odd: Iterable[Incomparable]) -> list[Incomparable]:
+    """Return, per check and set of differing fields, one example: an upgrade makes every key another."""
+    first: dict[tuple[str, str], Incomparable] = {}
+    for o in odd:
+        if o.closest is not None:
+            first.setdefault((o.check, differences(o)), o)
+    return list(first.values())
+
+
+def _not_comparable(odd: Incomparable) -> Finding:
+    many = f"{len(odd.units)} units" if len(odd.units) > 1 else odd.units[0]
+    return finding(
+        check=odd.check,
+        rule=COMPARABLE_RULE,
+        unit=odd.units[0] if len(odd.units) == 1 else odd.check,
+        unit_kind=odd.unit_kind if len(odd.units) == 1 else "check",
+        metric=differences(odd)[:200],
+        severity=Severity.INFO,
+        kind=FindingKind.NOT_JUDGED,
+        summary=f"{odd.metric} of {many} cannot be compared with earlier runs: {differences(odd)}.",
+        action="If the difference is intended, accept a run with it as baseline; else undo it and measure again.",
+    )
+
+
+def did_not_finish(check: str) -> Finding:
+    """Return the finding that a benchmark was not compared with earlier runs: silence would read as "nothing lost"."""
+    return finding(
+        check=check,
+        rule=RULE,
+        unit=check,
+        unit_kind="check",
+        metric="finishes",
+        severity=Severity.WARNING,
+        kind=FindingKind.NOT_JUDGED,
+        summary=f"The comparison of {check} with earlier runs did not finish, so nothing is said of what got slower.",
+        action="See the log of the task compare; when the cause is gone, clear it or run the stage again.",
+    )
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The verdict on the run: one word, one sentence, and what would settle it."""
+
+    outcome: Outcome
+    reason: str
+    settle: str | None = None
+
+
+def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool, why: str) -> Whole:
+    """Return the verdict on a run.
+
+    REGRESSED when anything that counts did. After a declared change, what was touched counts; without one, everything.
+    PASS when no loss of the margin is left possible: for the touched units together, and for most units alone.
+    Nothing comparable at all is NOT_COMPARABLE, or INCONCLUSIVE where there was nothing to compare with.
+    """
+    counting = [x for x in judged if x.role == "touched"] if change else list(judged)
+    if not counting:
+        if odd and any(o.closest for o in odd):
+            return Whole(Outcome.NOT_COMPARABLE, "; ".join(differences(o) for o in _one_each(odd))[:1000])
+        what = "nothing that was touched was measured" if change else "nothing was measured that gets a verdict"
+        return Whole(Outcome.INCONCLUSIVE, what, "run the benchmarks on the units in question, before and after")
+    lost = [x for x in counting if x.judgement.outcome is Outcome.REGRESSED]
+    if lost:
+        return Whole(Outcome.REGRESSED, _lost(lost, judged, why))
+    sets = [x for x in counting if x.judgement.subject_kind == "set"] or counting
+    open_ = [x for x in sets if x.judgement.outcome is Outcome.INCONCLUSIVE]
+    fixed = [x for x in sets if x.judgement.outcome is not Outcome.INCONCLUSIVE]
+    if len(open_) > len(fixed) or (change and open_):
+        first = max(open_, key=lambda x: x.judgement.detectable_loss or 0)
+        j = first.judgement
+        told = f"{len(open_)} of {len(sets)} comparisons settle nothing; e.g. {j.subject}, {label(first.measured)}"
+        return Whole(Outcome.INCONCLUSIVE, f"{told}: {j.reason}", j.settle)
+    better = [x for x in sets if x.judgement.outcome is Outcome.IMPROVED]
+    if better and change:
+        return Whole(Outcome.IMPROVED, _better(better, why))
+    margins = sorted({x.judgement.margin for x in sets})
+    bounds = " or ".join(f"{m:.0%}" for m in margins)
+    passed = sum(x.judgement.outcome in (Outcome.PASS, Outcome.IMPROVED) for x in counting)
+    left = f"; {len(counting) - passed} could not be settled alone" if passed < len(counting) else ""
+    return Whole(Outcome.PASS, f"no loss of {bounds} or more against {why} in {passed} comparisons{left}")
+
+
+def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
+    units = list(dict.fromkeys(x.judgement.subject for x in sorted(lost, key=lambda x: -(x.judgement.loss or 0))))
+    worst = max(lost, key=lambda x: x.judgement.loss or 0)
+    j = worst.judgement
+    named = ", ".join(units[:_NAMED]) + (f" and {len(units) - _NAMED} more" if len(units) > _NAMED else "")
+    text = f"{named} slower than in {why}; worst: {j.subject}, {label(worst.measured)}, {j.loss or 0:.1%}"
+    text += f" ({_percent(j.loss_low)} to {_percent(j.loss_high)})"
+    controls = [x for x in judged if x.role == "control" and x.judgement.outcome is Outcome.REGRESSED]
+    if controls:
+        moved = list(dict.fromkeys(x.judgement.subject for x in controls))
+        text += f"; of the controls, which the change left alone, {', '.join(moved[:_NAMED])} got slower too"
+    return text
+
+
+def _better(better: Sequence[Judged], why: str) -> str:
+    best = min(better, key=lambda x: x.judgement.loss or 0)
+    j = best.judgement
+    return f"{j.subject} is {-(j.loss or 0):.1%} faster than in {why} ({label(best.measured)}), and nothing got slower"
+
+
+def run_row(verdict: Whole, against: str) -> Verdict:
+    """Return the verdict on the run as a row."""
+    return Verdict(
+        against=against,
+        subject=RUN,
+        subject_kind=RUN,
+        check="",
+        metric="",
+        comparability="",
+        outcome=verdict.outcome.value,
+        layer="",
+        reason=verdict.reason,
+        settle=verdict.settle,
+    )
+
+
+def _typical(panel: Panel, subject: str) -> tuple[float | None, float | None]:
+    """Return the medians before and in the last run, in the metric's own unit: of a unit, or of all units."""
+    values = panel.performance if subject not in panel.units else panel.performance[:, :, [panel.units.index(subject)]]
+    out = []
+    for part in (values[:-1], values[-1:]):
+        held = part[np.isfinite(part)]
+        typical = float(np.median(held)) if held.size else math.nan
+        number = math.exp(typical if panel.metric.higher_is_better else -typical) if held.size else None
+        out.append(number)
+    return out[0], out[1]
+
+
+def _number(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(x)
+
+
+def _figure(x: float | None) -> str:
+    return "?" if x is None else f"{x:.4g}"
+
+
+def _percent(x: float | None) -> str:
+    return "?" if x is None or not math.isfinite(x) else f"{x:.1%}"
