@@ -56,6 +56,19 @@ def test_a_benchmark_of_a_store_leaves_no_node_out() -> None:
     assert covered(plan, [stored("s3-1")], {"s3-1"}) == {"store": "judged"}
 
 
+def test_a_pair_covers_its_nodes_and_itself_whoever_serves() -> None:
+    both = (launch("p-1", "gpu-001", "gpu-002", kind="pair"), launch("p-2", "gpu-002", "gpu-001", kind="pair"))
+    other = launch("p-3", "gpu-003", "gpu-001", kind="pair")
+    found = launch_coverage(Plan((*both, other)), CHECK, [stored("p-1"), stored("p-2")], {"p-1", "p-2"}, True)
+    assert [(c.unit, c.unit_kind, c.state) for c in found] == [
+        ("gpu-001", "node", "partial"),
+        ("gpu-001<>gpu-002", "pair", "judged"),
+        ("gpu-001<>gpu-003", "pair", "not_judged"),
+        ("gpu-002", "node", "judged"),
+        ("gpu-003", "node", "not_judged"),
+    ]
+
+
 def test_every_node_left_out_is_not_nothing() -> None:
     plan = Plan((launch("gloo-1", "localhost", kind="machine"),), LEFT_OUT)
     assert covered(plan, [stored("gloo-1")], {"gloo-1"}) == {"localhost": "judged", "gpu-009": "not_judged"}

@@ -14,6 +14,7 @@ from fabric_health.changes import Change, fact_changes
 from fabric_health.checks import registry
 from fabric_health.checks.driver_firmware.tables import Link
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
+from fabric_health.compared import PART, RUN
 from fabric_health.datasets import arrow, landing, reading
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets.contracts import Row
@@ -30,6 +31,7 @@ from fabric_health.datasets.tables import (
     Severity,
     asked,
 )
+from fabric_health.datasets.verdict_tables import Verdict
 from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.history import judged_part, load_part, previous
 from fabric_health.report.data import PastRun, ReportData
@@ -55,6 +57,14 @@ class Landed:
     def quality(self) -> list[QualityResult]:
         """Return the run's data-quality results."""
         return load_part(self.store, QualityResult, self.run.key, "quality")
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what comparing the run with earlier ones said."""
+        return load_part(self.store, Verdict, self.run.key, PART)
+
+    def verdict(self) -> Verdict | None:
+        """Return the verdict on the run as a whole; None when it was not compared."""
+        return next((v for v in self.verdicts() if v.subject_kind == RUN), None)
 
     def quarantined(self) -> list[Quarantine]:
         """Return every row that broke its contract."""
@@ -87,7 +97,7 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
     for name in run.checks:
         check = registry.check(name)
         covered = [c for c in parts.of(Coverage) if c.check == name]
-        before = previous(store, run.key, check, {c.unit for c in covered})
+        before = previous(store, run.key, check, {c.unit for c in covered if c.unit_kind != "pair"})
         compared += before.at.values()
         judged = {c.unit for c in covered if c.state == CoverageState.JUDGED}
         if Fact in check.tables:

@@ -137,6 +137,16 @@ def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:
     )
 
 
+def covered_units(launch: Launch) -> list[tuple[str, str]]:
+    """Return the units that a launch covers, with their kinds: of a pair its two nodes, and the pair ``a<>b`` itself.
+
+    A pair's name does not depend on who serves: the link is the same.
+    """
+    if launch.unit_kind != "pair":
+        return [(unit, launch.unit_kind) for unit in launch.units]
+    return [*((unit, "node") for unit in launch.units), ("<>".join(sorted(launch.units)), "pair")]
+
+
 def launch_coverage(
     plan: Plan, check: Check, refs: Sequence[StoredEvidence], with_rows: set[str], finished: bool
 ) -> list[Coverage]:
@@ -148,8 +158,8 @@ def launch_coverage(
     answered = {r.unit for r in refs if r.status == ReachStatus.OK} & with_rows
     launches: dict[tuple[str, str], list[str]] = {}
     for launch in plan.launches:
-        for unit in launch.units:
-            launches.setdefault((unit, launch.unit_kind), []).append(launch.name)
+        for unit, kind in covered_units(launch):
+            launches.setdefault((unit, kind), []).append(launch.name)
     out = []
     for (unit, kind), names in sorted(launches.items()):
         good = [n for n in names if n in answered]

@@ -24,14 +24,15 @@ class Launch:
     """One launch of a benchmark: an independent repetition. Iterations within it are not independent samples.
 
     ``units`` are the nodes (or the object store) it measures; ``name`` is unique within a run. ``origin`` is given
-    where it is not the site's: a lab, too, measures the machine it runs on. ``unit_kind`` is the kind of ``units``.
+    where it is not the site's: a lab, too, measures the machine it runs on. ``unit_kind`` is the kind of ``units``; of
+    a ``pair`` these are two nodes, and what lies between them is measured as well.
     """
 
     name: str
     spec: JobSpec
     units: tuple[str, ...]
     origin: Literal["measured", "lab"] | None = None
-    unit_kind: Literal["node", "machine", "object_store"] = "node"
+    unit_kind: Literal["node", "pair", "machine", "object_store"] = "node"
     kind: Literal["launch"] = "launch"
 
 

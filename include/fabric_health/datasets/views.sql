@@ -265,7 +265,7 @@ pair_values AS (
                CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
                pair || '/' || device AS unit, 'link' AS unit_kind,
                'test=' || test || ';size_bytes=' || size_bytes || ';mtu=' || coalesce(CAST(mtu_bytes AS VARCHAR), '?')
-                   || ';link=' || coalesce(link_layer, '?') AS comparability,
+                   || ';link=' || coalesce(link_layer, '?') || ';memory=' || coalesce(memory, '?') AS comparability,
                bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
         FROM point_to_point SEMI JOIN measured_runs USING (site, run)
     )

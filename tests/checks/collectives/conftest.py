@@ -12,8 +12,9 @@ import pytest
 
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.launches import fleet_spec
+from fabric_health.checks.collectives.pair_plan import pair_spec
 from fabric_health.checks.collectives.parse import parse
-from fabric_health.checks.collectives.settings import NcclSettings
+from fabric_health.checks.collectives.settings import NcclSettings, PerftestSettings
 from fabric_health.datasets.contracts import Row
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
 from fabric_health.site import Site, load_site
@@ -72,6 +73,19 @@ def launch_of(fleet: Site) -> Callable[..., Launch]:
         name = f"nccl-{collective.replace('_', '-')}-{grouping}-{number}"
         spec = fleet_spec(nccl, name, collective, grouping, members)
         return Launch(name, spec, tuple(n.name for n in members))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def pair_of(fleet: Site) -> Callable[..., Launch]:
+    """A launch of perftest in which node number ``client`` measures against node number ``server``."""
+
+    def make(client: int = 2, server: int = 1, number: int = 1, **settings: Any) -> Launch:
+        by_number = dict(enumerate(fleet.nodes, 1))
+        name, two = f"perftest-{number}", (by_number[server], by_number[client])
+        spec = pair_spec(PerftestSettings(**settings), NcclSettings(), name, *two)
+        return Launch(name, spec, tuple(n.name for n in two), unit_kind="pair")
 
     return make
 

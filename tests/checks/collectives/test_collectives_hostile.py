@@ -18,6 +18,7 @@ from fabric_health.checks.collectives.parsers.gloo_json import read_gloo
 from fabric_health.checks.collectives.parsers.nccl_json import read_json
 from fabric_health.checks.collectives.parsers.nccl_log import read_log, split
 from fabric_health.checks.collectives.parsers.nccl_text import read_text
+from fabric_health.checks.collectives.parsers.pair_log import read_pair_log
 from fabric_health.checks.collectives.parsers.perftest import read_perftest, read_perftest_json
 from fabric_health.checks.collectives.settings import GlooSettings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, PointToPoint
@@ -50,15 +51,16 @@ def test_readers_never_raise(output: str) -> None:
     read_gloo(output)
     read_perftest(output)
     read_perftest_json(output, gbits=True)
+    read_pair_log(output, gbits=True)
 
 
 @quick
 @given(anything)
 def test_nothing_becomes_a_number_by_accident(
-    launch_of: Callable[..., Launch], rows_of: Callable[..., RowSet], output: str
+    launch_of: Callable[..., Launch], pair_of: Callable[..., Launch], rows_of: Callable[..., RowSet], output: str
 ) -> None:
     gloo = Launch("gloo-1", gloo_spec(GlooSettings(), "gloo-1"), ("localhost",))
-    for launch in (launch_of(), gloo):
+    for launch in (launch_of(), gloo, pair_of()):
         rows = rows_of(launch, output, nccl_tests__json=output)
         assert rows.of(Collective) == []
         assert rows.of(PointToPoint) == []

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from fabric_health.checks.check import Launch, RowSet
 from fabric_health.checks.collectives.parsers.perftest import GBIT_PER_MIB, read_perftest, read_perftest_json
-from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem, PointToPoint
-from fabric_health.jobs.spec import JobSpec
 
 HEAD = """\
 ---------------------------------------------------------------------------------------
@@ -146,28 +142,3 @@ def test_json_of_both_kinds_and_its_silent_unit(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"test_info": 1}', INVALID[:80], "null"])
 def test_json_that_is_none(text: str) -> None:
     assert read_perftest_json(text, gbits=True) is None
-
-
-def test_launch_of_a_pair(rows_of: Callable[..., RowSet]) -> None:
-    argv = (
-        "mpirun",
-        "ib_write_bw",
-        "-d",
-        "mlx5_0",
-        "--report_gbits",
-        "--out_json",
-        "--out_json_file={artefacts}/pair.json",
-    )
-    launch = Launch("pair-1", JobSpec("pair-1", "perftest", argv, nodes=("gpu-001", "gpu-002")), ("gpu-001", "gpu-002"))
-    rows = rows_of(launch, bandwidth("Gb/sec", " 65536  5000  390.0  389.9  0.74"), pair__json=VALID)
-    (row,) = rows.of(PointToPoint)
-    assert (row.pair, row.device, row.bw_average_gbitps, row.bw_peak_gbitps) == (
-        "gpu-002>gpu-001",
-        "mlx5_0",
-        389.9,
-        390.1,
-    )
-    assert rows.of(CollectiveLaunch)[0].usable
-    failed = rows_of(launch, "Couldn't connect to gpu-001:18515\n", exit_code=1)
-    assert {p.rule for p in failed.of(LaunchProblem)} >= {"launch_completes", "output_readable"}
-    assert failed.of(PointToPoint) == failed.of(Collective) == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fabric_health.checks.check import Launch
+from fabric_health.jobs.spec import JobSpec
 
 Engine = Literal["gloo", "nccl-tests", "lab_fleet", "perftest"]
 LAB_PROGRAM = "fabric_health.lab.fleet.all_reduce_perf"
@@ -19,12 +20,14 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 class Asked:
     """Sizes in bytes, ascending. ``nodes`` is empty for a launch on the machine that starts it.
 
-    ``grouping``: ``all`` ranks in one communicator, one per ``node``, one per ``rail``, or a ``pair``.
+    ``grouping``: ``all`` ranks in one communicator, one per ``node``, one per ``rail``, or a ``pair``: server and
+    client, in this order. ``devices`` are those of a pair; ``gpudirect`` says that its data are in memory of GPUs.
+    ``ranks`` is gloo's: one communicator for each of ``groups``, which are numbers of ranks.
     """
 
     engine: Engine
     collectives: tuple[str, ...]
-    grouping: Literal["all", "node", "rail", "pair"]
+    grouping: Literal["all", "node", "rail", "pair", "ranks"]
     sizes: tuple[int, ...]
     nodes: tuple[str, ...]
     ranks: int
@@ -32,6 +35,9 @@ class Asked:
     checked: bool = True
     artefact: str | None = None
     gbits: bool = False
+    devices: tuple[str, ...] = ()
+    gpudirect: bool = False
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def workload(self) -> str:
@@ -59,19 +65,25 @@ def asked(launch: Launch) -> Asked:
             checked=option(argv, "-c") != "0",
             artefact=option(argv, "-J", "").rsplit("/", 1)[-1] or None,
         )
-    test = next((n for n in names if n.startswith("ib_")), None)
-    if test is None:
-        raise ValueError(f"launch {launch.name}: {' '.join(argv)[:200]} is no job of this check")
+    if "--devices" in argv and "--" in argv[:-1]:
+        return _pair(spec)
+    raise ValueError(f"launch {launch.name}: {' '.join(argv)[:200]} is no job of this check")
+
+
+def _pair(spec: JobSpec) -> Asked:
+    argv = spec.argv
+    tool = argv[argv.index("--") + 1 :]
     return Asked(
         engine="perftest",
-        collectives=(test,),
+        collectives=(tool[0].rsplit("/", 1)[-1],),
         grouping="pair",
-        sizes=(int(option(argv, "-s", "65536")),),
+        sizes=tuple(sorted(int(s) for s in option(argv, "--sizes").split(","))),
         nodes=spec.nodes,
-        ranks=2,
+        ranks=len(spec.nodes),
         timing="avg",
-        artefact=option(argv, "--out_json_file", "").rsplit("/", 1)[-1] or None,
-        gbits="--report_gbits" in argv,
+        gbits="--report_gbits" in tool,
+        devices=tuple(option(argv, "--devices").split(",")),
+        gpudirect="--gpus" in argv,
     )
 
 
@@ -98,16 +110,17 @@ def option(argv: Sequence[str], name: str, default: str | None = None) -> str:
 
 
 def _gloo(argv: tuple[str, ...]) -> Asked:
-    members = option(argv, "--members", "")
-    ranks = len(members.split(",")) if members else int(option(argv, "--ranks"))
+    named = option(argv, "--groups", "")
+    groups = tuple(tuple(int(m) for m in group.split(",")) for group in named.split("/")) if named else ()
     return Asked(
         engine="gloo",
         collectives=tuple(option(argv, "--collectives").split(",")),
-        grouping="all",
+        grouping="ranks" if groups else "all",
         sizes=sizes(int(option(argv, "--min-bytes")), int(option(argv, "--max-bytes")), int(option(argv, "--factor"))),
         nodes=(),
-        ranks=ranks,
+        ranks=sum(len(g) for g in groups) or int(option(argv, "--ranks")),
         timing="best",
+        groups=groups,
     )
 
 

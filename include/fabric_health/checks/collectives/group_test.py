@@ -9,6 +9,7 @@ from statistics import median
 from fabric_health.checks.check import Launch
 from fabric_health.checks.collectives.launches import fleet_spec
 from fabric_health.checks.collectives.parse import parse
+from fabric_health.checks.collectives.peers import largest_size
 from fabric_health.checks.collectives.settings import NcclSettings
 from fabric_health.checks.collectives.tables import Collective, LaunchProblem
 from fabric_health.evidence import ReachStatus, UnitEvidence
@@ -61,8 +62,7 @@ def group_result(launch: Launch, evidence: UnitEvidence, site: Site) -> GroupRes
     if broken:
         worst = min(broken, key=lambda p: (p.rule not in _OF_THE_GROUP, p.rule))
         return GroupResult(None, f"{worst.rule}: {worst.detail}"[:300], excused=worst.rule not in _OF_THE_GROUP)
-    found = [r for r in rows if isinstance(r, Collective) and r.group_kind == "all" and not r.in_place]
+    found = [r for r in rows if isinstance(r, Collective) and r.group_kind in ("all", "ranks")]
     if not found:
         return GroupResult(None, "the launch gave no number", excused=True)
-    largest = max(r.size_bytes for r in found)
-    return GroupResult(median(r.busbw_gbps for r in found if r.size_bytes == largest))
+    return GroupResult(median(r.busbw_gbps for r in largest_size(found)))

@@ -13,6 +13,7 @@ from statistics import median
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.asked import asked
 from fabric_health.checks.collectives.comparability import peer_key
+from fabric_health.checks.collectives.pair_judge import judge_pairs
 from fabric_health.checks.collectives.peers import Slow, best_launch, largest_size, slow_units
 from fabric_health.checks.collectives.settings import Settings, settings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
@@ -107,6 +108,9 @@ _RULES: dict[str, _Rule] = {
         Severity.WARNING, _NOT,
         "Set NCCL_DEBUG=INFO in checks.collectives.nccl.env.",
     ),
+    "links_measured": _Rule(
+        "measured nothing", Severity.CRITICAL, _NOT, "See its output: often an option that this perftest does not know."
+    ),
     "library_warns_not": _Rule(
         "made NCCL warn", Severity.INFO, _DEVIATION, "Read the warning; it often precedes a failure."
     ),
@@ -123,6 +127,7 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
         *_floors(rows, rules),
         *_peers(rows, rules),
         *_spread(rows, rules),
+        *judge_pairs(rows, rules),
     ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from fabric_health.checks.check import Launch
 from fabric_health.checks.collectives.asked import LAB_PROGRAM, SPLIT
+from fabric_health.checks.collectives.pair_plan import pair_launches
 from fabric_health.checks.collectives.settings import GlooSettings, NcclSettings, Settings, settings
 from fabric_health.jobs.spec import JobSpec, Resources
 from fabric_health.site import Node, Site
@@ -29,6 +30,8 @@ def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...
     for engine in chosen.engines:
         if engine == "gloo":
             plan += gloo_launches(chosen)
+        elif engine == "perftest":
+            plan += pair_launches(chosen, nodes, run)
         else:
             plan += _fleet_launches(chosen, nodes, lab=run if engine == "lab_fleet" else None)
     random.Random(f"collectives {run}").shuffle(plan)  # noqa: S311  an order, not a secret
@@ -36,20 +39,41 @@ def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...
 
 
 def gloo_launches(chosen: Settings) -> list[Launch]:
-    """Return the launches of the gloo engine, on the machine that runs jobs."""
-    return [
-        Launch(name, gloo_spec(chosen.gloo, name), (LOCAL_UNIT,), origin="measured", unit_kind="machine")
-        for name in (f"gloo-{i}" for i in range(1, chosen.launches + 1))
-    ]
+    """Return the launches of the gloo engine, on the machine that runs jobs: sweeps, and pairs of ranks."""
+    plan = []
+    for i in range(1, chosen.launches + 1):
+        plan.append(gloo_launch(f"gloo-{i}", gloo_spec(chosen.gloo, f"gloo-{i}")))
+        if groups := chosen.gloo.pair_groups:
+            plan.append(gloo_launch(f"gloo-pairs-{i}", ranks_spec(chosen.gloo, f"gloo-pairs-{i}", groups)))
+    return plan
 
 
-def gloo_spec(gloo: GlooSettings, name: str, members: Sequence[int] = ()) -> JobSpec:
-    """Return the job of one gloo sweep; ``members`` are the ranks that take part, all of them when empty.
+def gloo_launch(name: str, spec: JobSpec) -> Launch:
+    """Return a launch of the gloo engine; it measures the machine that runs it."""
+    return Launch(name, spec, (LOCAL_UNIT,), origin="measured", unit_kind="machine")
 
-    Sweeps of subsets of the ranks are how a slow rank is isolated.
+
+def ranks_spec(gloo: GlooSettings, name: str, groups: Sequence[Sequence[int]]) -> JobSpec:
+    """Return the job that measures groups of ranks, one after the other: they share the CPUs.
+
+    An all_reduce of one size that is small, because there a moment without other load is found more easily.
     """
+    chosen = gloo.model_copy(
+        update={
+            "collectives": ("all_reduce",),
+            "min_bytes": gloo.pair_bytes,
+            "max_bytes": gloo.pair_bytes,
+            "iterations": gloo.pair_iterations,
+        }
+    )
+    return gloo_spec(chosen, name, groups)
+
+
+def gloo_spec(gloo: GlooSettings, name: str, groups: Sequence[Sequence[int]] = ()) -> JobSpec:
+    """Return the job of one gloo sweep of all ranks together, or of each of ``groups`` by itself."""
+    ranks = max((len(g) for g in groups), default=gloo.ranks)
     options = [
-        "--ranks", str(gloo.ranks),
+        "--ranks", str(ranks),
         "--collectives", ",".join(gloo.collectives),
         "--min-bytes", str(gloo.min_bytes),
         "--max-bytes", str(gloo.max_bytes),
@@ -58,15 +82,15 @@ def gloo_spec(gloo: GlooSettings, name: str, members: Sequence[int] = ()) -> Job
         "--warmup", str(gloo.warmup),
         "--timeout", f"{gloo.time_limit_s:g}",
     ]  # fmt: skip
-    if members:
-        options += ["--members", ",".join(str(m) for m in members)]
+    if groups:
+        options += ["--groups", "/".join(",".join(str(m) for m in group) for group in groups)]
     return JobSpec(
         name=name,
         tool="collectives",
         argv=("{python}", "{tool}/" + gloo.program, *options),
         env=dict(gloo.env),
-        ranks_per_node=gloo.ranks,
-        resources=Resources(cpu=float(gloo.ranks), memory_mib=1024 + 512 * gloo.ranks),
+        ranks_per_node=ranks,
+        resources=Resources(cpu=float(ranks), memory_mib=1024 + 512 * ranks),
         # The sweep ends itself at its own limit and says where it was; the backend's limit is for one that cannot.
         time_limit_s=gloo.time_limit_s + 60,
     )

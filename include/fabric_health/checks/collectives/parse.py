@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fabric_health.checks.check import Launch, Unit
 from fabric_health.checks.collectives.asked import Asked, asked
 from fabric_health.checks.collectives.hosts import hosts_of
+from fabric_health.checks.collectives.pairs import pair_launch
 from fabric_health.checks.collectives.parsers.gloo_json import read_gloo
 from fabric_health.checks.collectives.parsers.nccl_json import read_json
 from fabric_health.checks.collectives.parsers.nccl_log import Log, read_log, split
 from fabric_health.checks.collectives.parsers.nccl_text import hosts_in, read_text
-from fabric_health.checks.collectives.parsers.perftest import read_perftest, read_perftest_json
 from fabric_health.checks.collectives.parsers.reading import Line, Reading
-from fabric_health.checks.collectives.rows import collective_rows, pair_rows, sample_rows
+from fabric_health.checks.collectives.rows import collective_rows, sample_rows
 from fabric_health.checks.collectives.settings import settings
 from fabric_health.checks.collectives.tables import CollectiveLaunch, LaunchProblem
 from fabric_health.checks.collectives.validate import Problem, Seen, problems
@@ -38,7 +36,7 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     except (ValueError, KeyError) as error:
         return [LaunchProblem(unit.name, "launch_known", True, str(error)[:300])]
     if want.engine == "perftest":
-        return _pair(unit, want, job, evidence)
+        return pair_launch(unit, want, job, evidence, site)
     log = Log()
     if want.engine == "gloo":
         reading = read_gloo(job.stdout)
@@ -134,24 +132,3 @@ def _outcome(unit: Launch, want: Asked, job: CommandResult, seen: Seen, log: Log
         transport=seen.transport,
         nics=log.nics(),
     )
-
-
-def _pair(unit: Launch, want: Asked, job: CommandResult, evidence: UnitEvidence) -> list[Row]:
-    file = evidence.result(f"artefact:{want.artefact}") if want.artefact else None
-    fine = read_perftest_json(file.stdout, gbits=want.gbits) if file else None
-    reading = read_perftest(job.stdout)
-    broken = [Problem(rule, detail) for rule, detail in reading.faults]
-    if fine is not None and fine.lines:
-        # The text has the same rows; of those that the file repeats, its values are finer.
-        finer = {x.size_bytes: x for x in fine.lines}
-        reading.lines = [finer.pop(x.size_bytes, x) for x in reading.lines] + list(finer.values())
-        broken = [p for p in broken if p.rule != "output_readable"] + [Problem(r, d) for r, d in fine.faults]
-        reading.test, reading.device = reading.test or fine.test, reading.device or fine.device
-    if job.exit_code != 0 or not job.ran:
-        broken.append(Problem("launch_completes", f"exit code {job.exit_code}", "exit code 0", str(job.exit_code)))
-    broken = list({p.rule: p for p in reversed(broken)}.values())
-    usable = not any(p.refuses for p in broken)
-    outcome = _outcome(unit, want, job, Seen(Reading(), reading.transport, (), {}), Log(), usable)
-    largest = max((x.size_bytes for x in reading.lines), default=None)
-    rows: list[Row] = [replace(outcome, max_bytes_reached=largest), *_problem_rows(unit, broken)]
-    return rows + (pair_rows(unit.name, want, reading) if usable else [])

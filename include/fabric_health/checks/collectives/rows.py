@@ -15,9 +15,8 @@ from fabric_health.checks.collectives.arithmetic import algorithm_bandwidth, bus
 from fabric_health.checks.collectives.asked import Asked
 from fabric_health.checks.collectives.comparability import comparability
 from fabric_health.checks.collectives.parsers.nccl_log import Log
-from fabric_health.checks.collectives.parsers.perftest import PairReading
 from fabric_health.checks.collectives.parsers.reading import Device, Line, Reading, spread
-from fabric_health.checks.collectives.tables import Collective, CollectiveSample, PointToPoint
+from fabric_health.checks.collectives.tables import Collective, CollectiveSample
 from fabric_health.checks.collectives.validate import Seen
 from fabric_health.errors import UsageError
 from fabric_health.site import Node, Site
@@ -41,6 +40,9 @@ def collective_rows(launch: str, want: Asked, seen: Seen, log: Log, site: Site) 
     slowest = _Group("all" if want.grouping == "all" else f"{want.grouping}:slowest", first)
     out: list[Collective] = []
     for line in seen.reading.lines:
+        if want.grouping == "ranks":
+            out.append(_row(launch, want, seen, log, _of_ranks(line, devices), line, sku))
+            continue
         single = want.grouping != "all" and len(line.process_times_us) == len(devices)
         for group in groups if single else (slowest,):
             own = _of_group(line, group, line.collective or want.workload) if single else line
@@ -67,25 +69,6 @@ def sample_rows(launch: str, want: Asked, reading: Reading) -> Iterator[Collecti
             )
 
 
-def pair_rows(launch: str, want: Asked, reading: PairReading) -> list[PointToPoint]:
-    """Return a row per message size of a perftest launch."""
-    return [
-        PointToPoint(
-            launch=launch,
-            pair=">".join(reversed(want.nodes)) or "?",
-            device=reading.device or "?",
-            test=reading.test or want.workload,
-            size_bytes=line.size_bytes,
-            iterations=line.iterations,
-            mtu_bytes=reading.mtu_bytes,
-            link_layer=reading.link_layer,
-            transport=reading.transport,
-            **line.values,
-        )
-        for line in reading.lines
-    ]
-
-
 def _groups(want: Asked, devices: Sequence[Device], seen: Seen, sku: Node | None) -> list[_Group]:
     numbers: dict[int, list[int]] = {}
     for number, device in enumerate(devices):
@@ -101,6 +84,11 @@ def _groups(want: Asked, devices: Sequence[Device], seen: Seen, sku: Node | None
             name = f"rail-{rails.get(gpu, gpu)}"
         out.append(_Group(name, own, tuple(members)))
     return out
+
+
+def _of_ranks(line: Line, devices: Sequence[Device]) -> _Group:
+    own = tuple(d for d in devices if d.group == line.group)
+    return _Group("ranks-" + "-".join(str(d.device) for d in own), own)
 
 
 def _of_group(line: Line, group: _Group, collective: str) -> Line:
@@ -154,7 +142,7 @@ def _row(launch: str, want: Asked, seen: Seen, log: Log, group: _Group, line: Li
         time_max_us=line.time_max_us,
         time_p99_us=line.time_p99_us,
         time_cv=line.time_cv,
-        transport=seen.transport if want.grouping == "all" else log.transports(places),
+        transport=seen.transport if want.grouping in ("all", "ranks") else log.transports(places),
         nics=log.nics(places),
         algorithm=algorithm,
         protocol=protocol,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fabric_health.errors import SiteError
 from fabric_health.site import Site
 
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]
 Grouping = Literal["all", "node", "rail"]
-Engine = Literal["gloo", "nccl-tests", "lab_fleet"]
+Engine = Literal["gloo", "nccl-tests", "lab_fleet", "perftest"]
 ALL_COLLECTIVES: tuple[CollectiveName, ...] = (
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv",
 )  # fmt: skip
 MIB = 1 << 20
 GIB = 1 << 30
+LEAST_PAIRS = 3
 
 
 class _Model(BaseModel):
@@ -53,6 +54,11 @@ class GlooSettings(_Sweep):
     collectives: tuple[CollectiveName, ...] = Field(ALL_COLLECTIVES, min_length=1)
     iterations: int = Field(5, ge=3, le=10_000, description="timed iterations at each size; the fastest counts")
     warmup: int = Field(2, ge=0, le=1000)
+    pairs: int = Field(0, ge=0, le=32, description="pairs of ranks that are held against each other; 0: none")
+    pair_bytes: int = Field(64 << 10, ge=4, le=GIB, description="size of a pair's all_reduce")
+    pair_iterations: int = Field(300, ge=3, le=100_000, description="of a pair; the fastest counts")
+    pair_noise: float = Field(0.15, gt=0, lt=0.25, description="usual spread of a pair's launches, as a share")
+    pair_gap: float = Field(0.45, gt=0, lt=0.5, description="gap to the other pairs below which nothing is said")
     time_limit_s: float = Field(300, gt=0, le=86_400)
     program: str = Field(
         "gloo_sweep.py", pattern=r"^[\w./-]{1,200}$", description="program in the tool's folder; lab faults wrap it"
@@ -60,6 +66,17 @@ class GlooSettings(_Sweep):
     env: dict[str, str] = Field(
         default_factory=lambda: {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, description="its environment"
     )
+
+    @model_validator(mode="after")
+    def _enough(self) -> GlooSettings:
+        if 0 < self.pairs < LEAST_PAIRS:
+            raise ValueError(f"pairs is {self.pairs}; expected 0, or {LEAST_PAIRS} or more: of two, none is usual")
+        return self
+
+    @property
+    def pair_groups(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of neighbouring ranks, from rank 0 on."""
+        return tuple((2 * i, 2 * i + 1) for i in range(self.pairs))
 
 
 class NcclSettings(_Sweep):
@@ -90,6 +107,50 @@ class NcclSettings(_Sweep):
     memory_mib_per_node: int = Field(65_536, ge=256)
     shared_memory_mib: int = Field(16_384, ge=64)
     time_limit_s: float = Field(900, gt=0, le=86_400)
+
+
+class PairFloor(_Model):
+    """A bandwidth that one link of a SKU must reach, in place of ``min_share`` of its rate."""
+
+    sku: str
+    bw_gbitps: float = Field(gt=0, description="Gb/s, 1e9 bits per second, one direction")
+    source: str = Field(min_length=3, description="where the figure comes from")
+
+
+class PerftestSettings(_Model):
+    """Engine ``perftest``: one node writes to another, rail by rail; a launch is a pair of nodes."""
+
+    test: Literal["ib_write_bw", "ib_read_bw", "ib_send_bw"] = "ib_write_bw"
+    pairs: Literal["rotating", "ring"] = Field(
+        "rotating", description="rotating: other pairs in each run; ring: each node writes to the next one"
+    )
+    rounds: int = Field(1, ge=1, le=64, description="of rotating pairs; each has every node in one pair")
+    max_launches: int = Field(64, ge=1, le=10_000, description="pairs that a run measures at most")
+    rails: tuple[int, ...] = Field((), description="rails that are measured; all when empty")
+    sizes: tuple[int, ...] = Field((MIB,), min_length=1, max_length=8, description="message sizes; the largest counts")
+    duration_s: int = Field(5, ge=2, le=600, description="of one test; a launch has one for each rail and size")
+    queue_pairs: int = Field(1, ge=1, le=1024)
+    mtu_bytes: Literal[256, 512, 1024, 2048, 4096] | None = Field(
+        None, description="path MTU that is asked for; the port's own when left out"
+    )
+    rdma_cm: bool = Field(False, description="-R: connect by rdma_cm, over the IPv4 address of each device")
+    gid_index: int | None = Field(None, ge=0, le=255, description="-x; the tool's own choice when left out")
+    gpudirect: bool = Field(False, description="--use_cuda: from GPU to GPU; needs perftest built with CUDA")
+    min_share: float = Field(
+        0.9, gt=0, le=1, description="share of the NIC's rate that a link must reach, where no floor is given"
+    )
+    floors: tuple[PairFloor, ...] = ()
+    binaries: str = Field("/usr/bin", pattern=r"^/[\w./-]{0,200}$", description="folder of the programs")
+    port: int = Field(18515, ge=1024, le=65_000, description="TCP port on the server's node; the next one is used too")
+    cpu_per_node: float = Field(4, gt=0)
+    memory_mib_per_node: int = Field(4096, ge=256)
+
+    @field_validator("sizes")
+    @classmethod
+    def _sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if any(not 2 <= s <= GIB for s in sizes):
+            raise ValueError(f"sizes are 2 to {GIB} bytes")
+        return tuple(sorted(set(sizes)))
 
 
 class Floor(_Model):
@@ -136,6 +197,7 @@ class Settings(_Model):
     launches: int = Field(3, ge=1, le=100, description="independent repetitions of each benchmark")
     gloo: GlooSettings = GlooSettings()
     nccl: NcclSettings = NcclSettings()
+    perftest: PerftestSettings = PerftestSettings()
     transport: Literal["rdma", "any"] = Field("rdma", description="what must carry traffic between nodes")
     floors: tuple[Floor, ...] = ()
     peers: PeerSettings = PeerSettings()

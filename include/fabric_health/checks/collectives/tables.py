@@ -127,11 +127,14 @@ class CollectiveSample(Row):
 class PointToPoint(Row):
     TABLE: ClassVar[str] = "point_to_point"
     KEY: ClassVar[tuple[str, ...]] = ("run", "launch", "device", "test", "size_bytes")
-    DESCRIPTION: ClassVar[str] = "perftest between two nodes: bandwidth in Gb/s (1e9 bits/s) or latency, by size."
+    DESCRIPTION: ClassVar[str] = (
+        "perftest between two nodes: bandwidth in Gb/s (1e9 bits/s) or latency, by size. A link that gave no number "
+        "has a row that says why."
+    )
 
     launch: str = column("launch")
     pair: str = column("client and server, `gpu-001>gpu-002`")
-    device: str = column("RDMA device of the client, `?` where the tool does not say")
+    device: str = column("RDMA device, of the same name on either end")
     test: str = column("`RDMA_Write BW`, `Send Latency`, ...")
     size_bytes: int = column("message size", unit="B", minimum=0)
     iterations: int | None = optional("iterations", minimum=0)
@@ -147,6 +150,11 @@ class PointToPoint(Row):
     mtu_bytes: int | None = optional("path MTU in use", unit="B", minimum=0)
     link_layer: str | None = optional("`IB` or `Ethernet`")
     transport: str | None = optional("transport type, e.g. `IB`")
+    rail: int | None = optional("rail of the device, where the site knows it", minimum=0)
+    memory: str | None = optional("where data came from and went to: `host` or `gpu`")
+    rate_gbitps: float | None = optional("rate of the NIC, as the site describes it", unit="Gb/s", minimum=0)
+    sku: str | None = optional("SKU of the nodes, where the site knows them")
+    problem: str | None = optional("why the link gave no number; null where it did")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from fabric_health.checks.collectives.arithmetic import (
     SHARED_SIZES,
@@ -26,7 +27,7 @@ REFUSES = frozenset(
     {
         "launch_completes", "output_complete", "output_readable", "collective_as_asked", "hosts_as_asked",
         "ranks_as_asked", "ranks_once", "groups_as_asked", "arithmetic_holds", "tool_reports_no_error",
-        "artefact_of_this_launch",
+        "artefact_of_this_launch", "links_measured",
     }
 )  # fmt: skip
 """Rules whose breach leaves no number that can be used; the others leave numbers that mean what they say."""
@@ -148,10 +149,16 @@ def _groups(want: Asked, devices: Sequence[Device], seen: Seen) -> Iterator[Prob
     elif want.grouping == "rail":
         same_gpu = all(len({d.device for d in members}) == 1 for members in groups.values())
         fits = same_gpu and all(set(s) == hosts and set(s.values()) == {1} for s in spans.values())
+    elif want.grouping == "ranks":
+        fits = [tuple(d.device for d in groups[g]) for g in sorted(groups)] == list(want.groups)
     else:
         fits = len(groups) == 1
     if not fits:
-        expected = {"node": "one group a node", "rail": "one group a rail, one GPU of each node in it"}
+        expected = {
+            "node": "one group a node",
+            "rail": "one group a rail, one GPU of each node in it",
+            "ranks": "groups " + _listed([",".join(str(m) for m in g) for g in want.groups]),
+        }
         yield Problem(
             "groups_as_asked",
             "the communicators are not those asked for (the split counts processes: one process a GPU is needed)",
@@ -162,8 +169,9 @@ def _groups(want: Asked, devices: Sequence[Device], seen: Seen) -> Iterator[Prob
 
 def _sizes(want: Asked, reading: Reading) -> Iterator[Problem]:
     missing: list[str] = []
-    for collective in want.collectives:
-        reached = sorted({x.size_bytes for x in reading.lines if (x.collective or collective) == collective})
+    for collective, group in product(want.collectives, range(max(1, len(want.groups)))):
+        own = [x for x in reading.lines if (x.collective or collective) == collective and x.group == group]
+        reached = sorted({x.size_bytes for x in own})
         slack = _PIECE_BYTES * max(1, want.ranks) if collective in SHARED_SIZES else _PIECE_BYTES
         missing += [
             f"{collective} {size} B" for size in want.sizes if not any(size - slack < r <= size for r in reached)

@@ -40,12 +40,12 @@ def read_gloo(text: str) -> Reading:
     reading.library_version = f"torch {raw['torch']}"[:60] if isinstance(raw.get("torch"), str) else None
     ranks = raw.get("ranks")
     for entry in ranks if isinstance(ranks, list) else ():
-        rank, host = count(entry.get("rank")) if isinstance(entry, dict) else None, None
-        host = entry.get("host") if isinstance(entry, dict) else None
-        if rank is None or not isinstance(host, str) or not host:
-            reading.fault("output_readable", "a rank without number or host")
+        found = entry if isinstance(entry, dict) else {}
+        rank, group, host = count(found.get("rank")), count(found.get("group", 0)), found.get("host")
+        if rank is None or group is None or not isinstance(host, str) or not host:
+            reading.fault("output_readable", "a rank without number, group or host")
             continue
-        reading.devices.append(Device(rank, 0, host[:255]))
+        reading.devices.append(Device(rank, group, host[:255], count(found.get("member"))))
     budget = MAX_SAMPLES
     for entry in raw["results"][:MAX_LINES]:
         row, budget = _line(entry if isinstance(entry, dict) else {}, budget)
@@ -58,10 +58,10 @@ def read_gloo(text: str) -> Reading:
 
 
 def _line(entry: Mapping[str, Any], budget: int) -> tuple[Line | None, int]:
-    size, time = count(entry.get("size")), number(entry.get("time_us"))
+    size, time, group = count(entry.get("size")), number(entry.get("time_us")), count(entry.get("group", 0))
     algbw, busbw, wrong = number(entry.get("alg_bw")), number(entry.get("bus_bw")), count(entry.get("nwrong"))
     collective, root, samples = entry.get("collective"), entry.get("root"), entry.get("times_us")
-    if size is None or time is None or algbw is None or busbw is None or not isinstance(collective, str):
+    if size is None or group is None or time is None or algbw is None or busbw is None or not isinstance(collective, str):
         return None, budget
     if not isinstance(root, int) or isinstance(root, bool) or abs(root) > 1 << 30 or not isinstance(samples, list):
         return None, budget
@@ -89,5 +89,6 @@ def _line(entry: Mapping[str, Any], budget: int) -> tuple[Line | None, int]:
         time_p99_us=p99,
         time_cv=cv,
         times_us=times,
+        group=group,
     )
     return line, budget - len(times)

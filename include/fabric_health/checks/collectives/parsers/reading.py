@@ -12,7 +12,10 @@ MAX_COUNT = 1 << 62
 
 @dataclass(frozen=True)
 class Device:
-    """One rank and where it ran. ``group`` is the number of its communicator, 0 without a split."""
+    """One rank and where it ran. ``group`` is the number of its communicator, 0 without a split.
+
+    ``device`` is its GPU; of gloo, which has none, the number by which the rank is known in all groups.
+    """
 
     rank: int
     group: int
@@ -24,7 +27,8 @@ class Device:
 class Line:
     """One measurement. Times in us, bandwidths in GB/s (1e9 bytes/s); ``*_rounding`` is what printing may have cut.
 
-    ``wrong`` is None where the tool did not check. ``process_times_us`` holds each process's iterations.
+    ``wrong`` is None where the tool did not check. ``process_times_us`` holds each process's iterations. ``group`` is
+    the communicator that was measured, where the tool measures one after the other.
     """
 
     size_bytes: int
@@ -47,6 +51,7 @@ class Line:
     time_cv: float | None = None
     times_us: tuple[float, ...] = ()
     process_times_us: tuple[tuple[float, ...], ...] = ()
+    group: int = 0
 
 
 @dataclass
