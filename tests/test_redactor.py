@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fabric_health import evidence
 from fabric_health.evidence import Redactor
 
 CASES = [
@@ -94,6 +99,80 @@ def test_a_secret_behind_its_option_is_taken_from_an_argv() -> None:
     clean = ("warp", "get", "--secret-key", "<redacted>", "--access_key", "--tls", "--max-tokens", "5")
     assert Redactor().argv(argv) == (*clean, "--token=<redacted>")
     assert Redactor().argv(Redactor().argv(argv)) == (*clean, "--token=<redacted>")
+
+
+KEYWORDS = [
+    "password",
+    "secret",
+    "passphrase",
+    "community",
+    "auth-key",
+    "key-string",
+    "md5-key",
+    "pre-shared-key",
+    "localizedkey",
+    "authentication-key",
+    "message-digest-key",
+    "key-octet-string",
+]
+
+
+@pytest.mark.parametrize("keyword", [*KEYWORDS, "radius-server key", "tacacs-server key"])
+def test_every_keyword_of_devices(keyword: str) -> None:
+    assert Redactor().text(f"x {keyword} s3cr3t\n") == f"x {keyword} <redacted>\n"
+    assert Redactor().text(f"x {keyword.title()} s3cr3t\n") == f"x {keyword.title()} <redacted>\n"
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        "password",
+        "passwd",
+        "passphrase",
+        "passkey",
+        "secret",
+        "api_key",
+        "api-key",
+        "apikey",
+        "access_key",
+        "access-key",
+        "accesskey",
+        "secret_key",
+        "secretkey",
+        "community",
+        "token",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}=s3cr3t", '"{}": "s3cr3t"', '"{}": s3cr3t', '\\"{}\\": \\"s3cr3t\\"'])
+def test_every_keyword_of_settings(keyword: str, form: str) -> None:
+    for spelt in (keyword, keyword.upper()):
+        assert "s3cr3t" not in Redactor().text(form.format(spelt))
+
+
+_PIECES = st.one_of(
+    st.sampled_from([raw for raw, _ in CASES] + [f"{k} s3cr3t" for k in KEYWORDS]),
+    st.sampled_from(
+        ["ghs_" + "aB3" * 12, "glpat-" + "a" * 20, "AKIA" + "A1" * 8, "eyJ" + "a" * 10 + "." + "b" * 10 + "."]
+    ),
+    st.sampled_from(["-----BEGIN RSA PRIVATE KEY-----\nx", " ", "\n", '"', "=", ": ", "Bearer "]),
+    st.text(max_size=20),
+)
+_SPELT = st.sampled_from(
+    [str, str, str.upper, str.swapcase, lambda t: t.replace("s", "\u017f"), lambda t: t.replace("K", "\u212a")]
+)
+
+
+@given(st.lists(st.tuples(_PIECES, _SPELT).map(lambda p: p[1](p[0])), max_size=6).map("".join))
+def test_looking_for_words_first_misses_nothing(text: str) -> None:
+    with mock.patch.object(evidence, "_words_of", return_value=None):
+        everything = Redactor().text(text)
+    assert Redactor().text(text) == everything
+
+
+def test_no_other_letter_passes_for_one_of_ascii_when_case_is_ignored() -> None:
+    letters = re.compile("(?i)" + "|".join("abcdefghijklmnopqrstuvwxyz"))
+    others = "".join(map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x110000))))
+    assert set(letters.findall(others)) == set("\u017f\u212a\u0130\u0131")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -123,10 +123,8 @@ class Redactor:
     """
 
     literals: tuple[str, ...] = ()
-    _patterns: tuple[tuple[re.Pattern[str], str], ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._patterns = _SECRET_PATTERNS
         # Also as they stand within JSON and within an address.
         forms = {f for s in self.literals for f in (s, json.dumps(s)[1:-1], quote(s, safe=""))}
         self.literals = tuple(sorted((f for f in forms if len(f) >= 4), key=lambda f: (-len(f), f)))
@@ -135,8 +133,10 @@ class Redactor:
         """Return ``value`` with every known secret replaced by ``<redacted>``."""
         for secret in self.literals:
             value = value.replace(secret, "<redacted>")
-        for pattern, replacement in self._patterns:
-            value = pattern.sub(replacement, value)
+        held = _words_of(value)
+        for pattern, replacement, words in _SECRET_PATTERNS:
+            if held is None or not held.isdisjoint(words):
+                value = pattern.sub(replacement, value)
         return value
 
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -174,13 +174,20 @@ _BARE_VALUE = r"[^\s,;&\"'{\[]+"
 # How devices write the type of a secret: 7, 5, and 8a for AES in Arista EOS.
 _TYPE = r"\d{1,2}a?"
 
-# The secret's TYPE stays (a change from type 7 to sha512 is a fact worth seeing), its value goes.
-_SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+_CREDENTIALS = ("password", "passwd", "passphrase", "secret", "token")
+_API_KEYS = ("api-key", "api_key", "apikey", "access-key", "access_key", "accesskey")
+_ASSIGNED = (*_CREDENTIALS, *_API_KEYS, "passkey", "community")
+_DEVICE = (*_CREDENTIALS, "community", "-key", "key-string", "key-octet-string", "localizedkey", "-server key")
+
+# The secret's TYPE stays (a change from type 7 to sha512 is a fact worth seeing), its value goes. The last member are
+# words in lower case of which every match holds one: megabytes that hold none need not be searched for the pattern.
+_SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
     (
         re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
         "<redacted private key>",
+        ("private key",),
     ),
-    (re.compile(r"\$(1|2[abxy]?|5|6|8|9|y|nvsec)\$[^\s\"',;]+"), r"$\1$<redacted>"),
+    (re.compile(r"\$(1|2[abxy]?|5|6|8|9|y|nvsec)\$[^\s\"',;]+"), r"$\1$<redacted>", ("$",)),
     # Bounded repeats: a hostile line of millions of characters must cost linear time.
     # Blanks, never line breaks: a keyword that ends its line must not take the next line with it. The lookahead and
     # the possessive group keep the type, and make redacting twice the same as redacting once.
@@ -197,6 +204,7 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"(?![{\[:=])[\"']?[^\s\"'<$]+[\"']?"
         ),
         r"\1<redacted>",
+        _DEVICE,
     ),
     # A key with its type; `ntp server ... key 7 prefer` names a key. Of MACsec, the key's own name comes before.
     (
@@ -205,6 +213,7 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"(?!<redacted>|key-string|prefer|iburst|burst|version|vrf|use-vrf|source|minpoll|maxpoll|[{\[:=])\S+"
         ),
         r"\1<redacted>",
+        ("key ", "key\t"),
     ),
     (
         re.compile(
@@ -212,11 +221,13 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             rf"(?:{_TYPE}[ \t]+)?+)(?!<redacted>)\S+"
         ),
         r"\1<redacted>",
+        ("radius-server", "tacacs-server"),
     ),
     # Where traps go, with the community they carry.
     (
         re.compile(r"(?i)(\bsnmp-server host[ \t][^\n]{0,200}?\bversion[ \t]+(?:1|2c)[ \t]+)(?!<redacted>)\S+"),
         r"\1<redacted>",
+        ("snmp-server host",),
     ),
     (
         re.compile(
@@ -224,10 +235,11 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"(?:0x[0-9a-f]{8,}|[0-9a-f]{16,})"
         ),
         r"\1<redacted>",
+        ("auth ", "auth\t", "priv ", "priv\t"),
     ),
     # SNMP communities are the keys of their table.
-    (re.compile(r"\"[^\"\n]+\"(?=\s*:\s*\{\s*\"TYPE\"\s*:\s*\"R[OW]\")"), '"<redacted>"'),
-    (re.compile(r"(\"read(?:only|write)-community\"\s*:\s*\{\s*)\"[^\"\n]+\""), r'\1"<redacted>"'),
+    (re.compile(r"\"[^\"\n]+\"(?=\s*:\s*\{\s*\"TYPE\"\s*:\s*\"R[OW]\")"), '"<redacted>"', ('"type"',)),
+    (re.compile(r"(\"read(?:only|write)-community\"\s*:\s*\{\s*)\"[^\"\n]+\""), r'\1"<redacted>"', ("community",)),
     # A quoted value stays quoted, and what stands behind a quoted key is quoted: JSON remains JSON. A value behind a
     # bare word (`--session-token=...`, which may itself be within a JSON string) is replaced without quotes.
     (
@@ -236,16 +248,23 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"(\"(?!\$\w{1,5}\$<redacted>\")(?:[^\"\\\n]|\\.)+\"|'[^'\n]+')"
         ),
         r'\1"<redacted>"',
+        _ASSIGNED,
     ),
     # JSON within a JSON string.
-    (re.compile(rf"(?i)({_KEYWORDS}\\{{1,3}}\"[ \t]{{0,8}}:[ \t]{{0,8}}\\{{1,3}}\")[^\"\\\n]+"), r"\1<redacted>"),
+    (
+        re.compile(rf"(?i)({_KEYWORDS}\\{{1,3}}\"[ \t]{{0,8}}:[ \t]{{0,8}}\\{{1,3}}\")[^\"\\\n]+"),
+        r"\1<redacted>",
+        _ASSIGNED,
+    ),
     (
         re.compile(rf"(?i)({_KEYWORDS}\"[ \t]{{0,64}}[:=][ \t]{{0,64}})(?!<redacted){_NO_VALUE}{_BARE_VALUE}"),
         r'\1"<redacted>"',
+        _ASSIGNED,
     ),
     (
         re.compile(rf"(?i)({_KEYWORDS}[ \t]{{0,64}}[:=][ \t]{{0,64}})(?!<redacted){_NO_VALUE}{_BARE_VALUE}"),
         r"\1<redacted>",
+        _ASSIGNED,
     ),
     # Options on a command line.
     (
@@ -256,22 +275,38 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
             re.M,
         ),
         r"\1<redacted>",
+        (*_CREDENTIALS, *_API_KEYS),
     ),
     (
         re.compile(r"(?i)\b(authorization\\?\"?\s{0,8}[:=]\s{0,8}\\?[\"']?(?:bearer|basic|token)[ \t]+)[^\s\"'\\<]+"),
         r"\1<redacted>",
+        ("authorization",),
     ),
     # Signatures of S3 requests, in a header or in an address.
-    (re.compile(r"(?i)(\b(?:x-amz-)?signature=)[0-9a-f]{16,}"), r"\1<redacted>"),
-    (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>"),
+    (re.compile(r"(?i)(\b(?:x-amz-)?signature=)[0-9a-f]{16,}"), r"\1<redacted>", ("signature=",)),
+    (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), "<redacted jwt>", ("eyj",)),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "<redacted access key>", ("akia", "asia")),
     # Tokens of Hugging Face, GitHub, GitLab and NVIDIA's registry, by their form.
     (
         re.compile(r"\b(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|glpat-[\w-]{20,}|nvapi-[\w-]{20,})"),
         "<redacted token>",
+        ("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "nvapi-"),
     ),
-    (re.compile(r"(?i)(\b\w{1,20}://[^\s:/@]{0,128}:)[^\s@/]{1,256}(@)"), r"\1<redacted>\2"),
+    (re.compile(r"(?i)(\b\w{1,20}://[^\s:/@]{0,128}:)[^\s@/]{1,256}(@)"), r"\1<redacted>\2", ("://",)),
 )
+_WORDS_OF_SECRETS = frozenset(w for _, _, words in _SECRET_PATTERNS for w in words)
+# What a pattern that ignores case takes for an s, a k or an i, and lower case does not turn into one.
+_LOOKALIKES = "\u017f\u212a\u0130\u0131"
+
+
+def _words_of(value: str) -> set[str] | None:
+    """Return the words of secrets that a text holds, in any case; None when that cannot be told cheaply."""
+    if not value.isascii() and any(c in value for c in _LOOKALIKES):
+        return None
+    lowered = value.lower()
+    return {w for w in _WORDS_OF_SECRETS if w in lowered}
+
+
 # An option of a command whose value is the next argument.
 _SECRET_OPTION = re.compile(
     r"(?i)--?(?:[a-z0-9]{1,20}[-_]){0,4}(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key)"
