@@ -7,8 +7,8 @@ a package on every node (in 30 % of weeks), a firmware on one rack (50 %), a ker
 three settings on 1 to 4 nodes drawn at random, a part on 1 % of the nodes, each with a serial of its own, and a config
 line on the switch ports of 1 % of the nodes.
 
-*first*: the change is named, alone. *tied*: it is among changes that are said to be inseparable. With one change that is
-right too: another fell on exactly the same judged nodes, which no data tell apart, and which is likely on one node of
+*first*: the change is named, alone. *tied*: it is among changes that are said to be inseparable. With one change that
+is right too: another fell on exactly the same judged nodes, which no data tell apart, and is likely on one node of
 few. With two changes at once, *tied* holds both, and only that is right. *wrong*: another change is named; *and sure*:
 as strong evidence. *none*: none is named.
 
