@@ -5,31 +5,33 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 import time
 from dataclasses import dataclass
+from typing import cast
+from xml.etree.ElementTree import ParseError
 
-import urllib3
 from minio import Minio
 from minio.error import MinioException
 from urllib3.exceptions import HTTPError
 
 from fabric_health.workloads.s3_bench.options import Options
+from fabric_health.workloads.s3_bench.wire import Reply, Wire
 
 READ_BYTES = 1 << 18
 # Payload that does not compress and differs between objects: each takes it from another place in this block.
 BLOCK_BYTES = 4 << 20
 MARK_BYTES = 32
-FAILURES = (MinioException, HTTPError, OSError, ValueError)
+# ParseError: what a store says of an error need not be XML, and the SDK does not catch it.
+FAILURES = (MinioException, HTTPError, OSError, ValueError, ParseError)
 
 
 class WrongContentError(ValueError):
     """An object came back with other content or another length than was written."""
 
 
-def connect(options: Options, connections: int) -> Minio:
-    """Return a client with ``connections`` kept open and no silent retries: a failed request is a result."""
-    timeout = urllib3.Timeout(connect=min(10.0, options.timeout_s), read=options.timeout_s)
-    pool = urllib3.PoolManager(num_pools=2, maxsize=connections, timeout=timeout, retries=False)
+def connect(options: Options) -> Minio:
+    """Return a client that keeps a connection a thread and retries nothing: a failed request is a result."""
     return Minio(
         endpoint=options.endpoint,
         access_key=options.access_key,
@@ -37,7 +39,7 @@ def connect(options: Options, connections: int) -> Minio:
         session_token=options.session_token,
         secure=options.tls,
         region=options.region,
-        http_client=pool,
+        http_client=Wire(options.endpoint, options.tls, options.timeout_s),
     )
 
 
@@ -59,18 +61,18 @@ class _Payload(io.RawIOBase):
         self._at = int.from_bytes(self._mark[:4], "big") % len(block)
 
     def read(self, n: int = -1, /) -> bytes:
-        want = self._left if n < 0 else min(n, self._left)
-        parts: list[bytes] = []
-        if want and self._left == self._size:
-            parts.append(self._mark[:want])
-            self._left -= len(parts[0])
-            want -= len(parts[0])
+        left = self._left if n < 0 else min(n, self._left)
+        parts: list[bytes | memoryview] = []
+        if self._left == self._size:
+            parts.append(self._mark[:left])
+        want = left - sum(map(len, parts))
         while want:
-            piece = self._block[self._at : self._at + want]
+            # Views: what goes out is copied once.
+            piece = memoryview(self._block)[self._at : self._at + want]
             parts.append(piece)
             self._at = (self._at + len(piece)) % len(self._block)
-            self._left -= len(piece)
             want -= len(piece)
+        self._left -= left
         return b"".join(parts)
 
 
@@ -79,13 +81,29 @@ def mark(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
+def _start_of(reply: Reply, want: int) -> tuple[bytes, float | None]:
+    """Return the first ``want`` bytes, or fewer at the end, and when the first of them was there."""
+    start, first = reply.at_hand(want), time.monotonic()
+    while len(start) < want and (more := reply.at_hand(want - len(start))):
+        start += more
+    return start, first if start else None
+
+
 class Store:
     """Requests of one process. Each method makes one request and raises one of FAILURES when it fails."""
 
-    def __init__(self, options: Options, connections: int) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
-        self.client = connect(options, connections)
+        self.client = connect(options)
         self._block = os.urandom(BLOCK_BYTES)
+        self._own = threading.local()
+
+    def _buffer(self) -> memoryview:
+        """Return what this thread reads into: what was read is looked at and dropped."""
+        found: memoryview | None = getattr(self._own, "buffer", None)
+        if found is None:
+            found = self._own.buffer = memoryview(bytearray(min(READ_BYTES, self.options.object_bytes)))
+        return found
 
     def put(self, name: str) -> Done:
         size = self.options.object_bytes
@@ -101,23 +119,17 @@ class Store:
         return Done(size, server=headers.get("Server"))
 
     def get(self, name: str) -> Done:
-        expected, read, first = mark(name)[: self.options.object_bytes], 0, None
-        response = self.client.get_object(self.options.bucket, name)
-        try:
-            for chunk in response.stream(READ_BYTES):
-                if first is None:
-                    first = time.monotonic()
-                    if not chunk.startswith(expected[: len(chunk)]):
-                        raise WrongContentError(f"{name}: another object's content")
-                read += len(chunk)
-            server = response.headers.get("Server")
-        finally:
-            # Read to its end a connection can be used again; cut short it is dropped.
-            response.close() if read != self.options.object_bytes else None
-            response.release_conn()
-        if read != self.options.object_bytes:
-            raise WrongContentError(f"{name}: {read} bytes instead of {self.options.object_bytes}")
-        return Done(read, first, server)
+        size = self.options.object_bytes
+        reply = cast("Reply", self.client.get_object(self.options.bucket, name))
+        start, first = _start_of(reply, min(size, MARK_BYTES))
+        if start != mark(name)[: len(start)]:
+            raise WrongContentError(f"{name}: another object's content")
+        read, buffer = len(start), self._buffer()
+        while got := reply.into(buffer):
+            read += got
+        if read != size:
+            raise WrongContentError(f"{name}: {read} bytes instead of {size}")
+        return Done(read, first, reply.headers.get("Server"))
 
     def stat(self, name: str) -> Done:
         found = self.client.stat_object(self.options.bucket, name)

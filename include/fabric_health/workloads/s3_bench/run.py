@@ -36,7 +36,7 @@ def measure(options: Options) -> dict[str, Any]:
 
     Raises WrongUsageError for a bucket that holds other data, LoadError when the store cannot be used at all.
     """
-    client = connect(options, 4)
+    client = connect(options)
     _check_bucket(client, options)
     remove_all(client, options)
     try:
@@ -142,6 +142,7 @@ def _result(options: Options, results: list[WorkerResult], start: float) -> dict
         "processes": options.processes,
         "warmup_s": options.warmup_s,
         "peak_rss_bytes": peak,
+        "cpu_s": round(sum(r.cpu_s for r in results), 3),
         "operations": described,
     }
 

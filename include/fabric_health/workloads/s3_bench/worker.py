@@ -55,6 +55,7 @@ class WorkerResult:
     first_errors: list[str] = field(default_factory=list)
     server: str | None = None
     peak_rss_bytes: int = 0
+    cpu_s: float = 0.0
 
 
 def prepared_name(options: Options, process: int, number: int) -> str:
@@ -86,7 +87,7 @@ class _Worker:
     def __init__(self, options: Options, process: int) -> None:
         self.options, self.process = options, process
         self.threads = options.threads_of(process)
-        self.store = Store(options, self.threads)
+        self.store = Store(options)
         self.result = WorkerResult()
         self.parent = os.getppid()
         self._lock = threading.Lock()
@@ -130,7 +131,9 @@ class _Worker:
             start + self.options.warmup_s + self.options.duration_s if not self.options.requests else float("inf")
         )
         time.sleep(max(0.0, start - time.monotonic()))
+        spent = time.process_time()
         _on_threads(loops)
+        self.result.cpu_s = time.process_time() - spent
         self.result.peak_rss_bytes = peak_rss_bytes()
         return self.result
 
