@@ -10,9 +10,14 @@ import pytest
 
 import fabric_health
 from fabric_health import history, pipeline
+from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.driver_firmware import DRIVER_FIRMWARE as CHECK
+from fabric_health.checks.switch_config import SWITCH_CONFIG as SWITCHES
+from fabric_health.checks.switch_config.derive import drift_rows
+from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
 from fabric_health.connections import connection
 from fabric_health.datasets import landing
+from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Coverage, Fact, Finding, Run, Severity, finding
@@ -108,6 +113,57 @@ def test_a_unit_that_is_always_judged_in_part_costs_a_few_runs_only(
         land(store, n, {"a": "partial"})
     assert previous(store, key(4), CHECK, {"a"}).findings
     assert not previous(store, key(5), CHECK, {"a"}).findings
+
+
+def land_switch(store: ObjectStore, n: int, state: str, *rows: Row) -> None:
+    covered = Coverage(SWITCHES.name, "leaf-1", "switch", state)
+    found = [(r, None) for r in (covered, *rows)]
+    landing.land(store, key(n), SWITCHES.name, found, (*SWITCHES.tables, Finding, Coverage))
+    record = Run("weekly", "x", key(n).started_at, SWITCHES.name, 1, 0, "HEALTHY", "h", 1.0, 0, 0, 1, 0, "0" * 64, "1")
+    landing.land(store, key(n), "run", [(record, None)], (Run,))
+
+
+def config(mtu: int) -> SwitchConfig:
+    return SwitchConfig("leaf-1", "eos", f"interface Ethernet1/1\n   mtu {mtu}\n", str(mtu))
+
+
+def test_what_a_run_judged_in_part_did_not_read_is_of_the_run_before_it(store: ObjectStore) -> None:
+    port, drifted = SwitchPort("leaf-1", "Ethernet1/1", mtu_bytes=9214), drift(1)
+    land_switch(store, 1, "judged", config(9214), port, drifted)
+    land_switch(store, 2, "partial", dataclasses.replace(port, mtu_bytes=1500))  # its config could not be read
+    got = previous(store, key(3), SWITCHES, {"leaf-1"})
+    assert [c.config_sha256 for c in got.rows.of(SwitchConfig)] == ["9214"]
+    assert [p.mtu_bytes for p in got.rows.of(SwitchPort)] == [1500]
+    assert got.rows.of(ConfigDrift) == [drifted]
+    assert got.at == {"leaf-1": key(2).started_at}
+    assert got.carried_at == {("leaf-1", t): key(1).started_at for t in ("switch_configs", "config_drift")}
+    assert got.seen_at(SwitchConfig) == {"leaf-1": key(1).started_at}
+    assert got.seen_at(SwitchPort) == {"leaf-1": key(2).started_at}
+
+
+def test_a_change_beside_a_run_that_could_not_read_the_config_is_not_missed(store: ObjectStore) -> None:
+    site = load_site(Path(fabric_health.__file__).parents[1] / "sites" / "lab.yaml")
+    switch = dataclasses.replace(site.switches[0], name="leaf-1", platform="eos", golden=None)
+    site = dataclasses.replace(site, switches=(switch,))
+    land_switch(store, 1, "judged", config(9214))
+    land_switch(store, 2, "partial", SwitchPort("leaf-1", "Ethernet1/1"))
+    got = previous(store, key(3), SWITCHES, {"leaf-1"})
+    ctx = Context(site, "r", key(3).started_at, (switch,), {}, got.rows, got.at, got.carried_at)
+    assert [r.path for r in drift_rows(RowSet.gather([config(1500)]), ctx)] == ["interface Ethernet1/1 / mtu"]
+    assert drift_rows(RowSet.gather([config(9214)]), ctx) == []
+
+
+def test_what_a_whole_run_does_not_have_is_gone(store: ObjectStore) -> None:
+    land_switch(store, 1, "judged", config(9214), drift(1))
+    land_switch(store, 2, "judged", config(9214))
+    land_switch(store, 3, "partial", SwitchPort("leaf-1", "Ethernet1/1"))
+    got = previous(store, key(4), SWITCHES, {"leaf-1"})
+    assert (len(got.rows.of(SwitchConfig)), got.rows.of(ConfigDrift)) == (1, [])
+
+
+def drift(n: int) -> ConfigDrift:
+    at = key(n).started_at
+    return ConfigDrift("leaf-1", "golden", "changed", "interface Ethernet1/1 / mtu", at, at)
 
 
 def test_findings_on_a_whole_fleet_come_from_the_latest_run_of_most_of_it(store: ObjectStore) -> None:

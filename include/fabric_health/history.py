@@ -36,12 +36,20 @@ def judged_part(check: str) -> str:
 
 @dataclass(frozen=True)
 class Previous:
-    """Per unit, the latest earlier concluded run that judged it: when, and what it held; findings by their id."""
+    """Per unit, the latest earlier concluded run that judged it: when, and what it held; findings by their id.
+
+    ``carried_at`` says, by unit and table, when rows were landed that the unit's latest run could not give.
+    """
 
     at: dict[str, datetime] = field(default_factory=dict)
     rows: RowSet = field(default_factory=RowSet)
+    carried_at: dict[tuple[str, str], datetime] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     runs: tuple[RunKey, ...] = ()
+
+    def seen_at(self, row_type: type[Row]) -> dict[str, datetime]:
+        """Return, per unit, the start of the run that its rows of one type are of."""
+        return self.at | {unit: at for (unit, table), at in self.carried_at.items() if table == row_type.TABLE}
 
 
 def load_part(store: ObjectStore, row_type: type[R], key: RunKey, part: str) -> list[R]:
@@ -57,13 +65,15 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
     """Return what each of ``units`` was like in the latest earlier run that judged it with ``check``.
 
     ``units`` are what the check asks, of a benchmark what its launches measure (which gives no rows here). A unit's
-    rows are of the latest run that judged it at least in part. Its findings go on to the latest run that judged it in
-    full: a run that could not see a finding does not end its series. Findings on what is no unit (a SKU, a benchmark)
-    are those of the latest run that looked at most of ``units``.
+    rows are of the latest run that judged it at least in part; a table of which that run read nothing, say the config
+    of a switch that gave its ports only, is of the latest run before that has it. Its findings go on to the latest run
+    that judged it in full: a run that could not see a finding does not end its series. Findings on what is no unit (a
+    SKU, a benchmark) are those of the latest run that looked at most of ``units``.
     """
     left, unsettled = set(units), set(units)
     out = Previous()
     rows: list[Row] = []
+    missing: dict[type[Row], set[str]] = {}
     used: list[RunKey] = []
     runs = further = 0
     whole = False
@@ -83,8 +93,20 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
             left -= latest
             used.append(earlier)
             out.at.update(dict.fromkeys(latest, earlier.started_at))
-            for row_type in () if check.launches else check.tables:
-                rows += [r for r in load_part(store, row_type, earlier, check.name) if check.unit_of(r) in latest]
+        for row_type in () if check.launches else check.tables:
+            carried = missing.setdefault(row_type, set()) & judged
+            wanted = latest | carried
+            found = (
+                [r for r in load_part(store, row_type, earlier, check.name) if check.unit_of(r) in wanted]
+                if wanted
+                else []
+            )
+            rows += found
+            having = {check.unit_of(r) for r in found}
+            out.carried_at.update({(u, row_type.TABLE): earlier.started_at for u in having & carried})
+            # What a run that saw the whole unit does not have is not there.
+            whole_units = {u for u in wanted if states[u] == CoverageState.JUDGED}
+            missing[row_type] = (missing[row_type] | latest) - having - whole_units
         first_whole = not whole and 2 * len(states.keys() & units) > len(units)
         whole = whole or first_whole
         for f in load_part(store, Finding, earlier, check.name):
@@ -92,7 +114,7 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
             if owner in judged or (first_whole and owner not in states):
                 out.findings.setdefault(f.finding, f)
         unsettled -= {u for u in judged if states[u] == CoverageState.JUDGED}
-    return Previous(out.at, RowSet.gather(rows), out.findings, tuple(used))
+    return Previous(out.at, RowSet.gather(rows), out.carried_at, out.findings, tuple(used))
 
 
 def comparable(

@@ -102,7 +102,7 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         judged = {c.unit for c in covered if c.state == CoverageState.JUDGED}
         if Fact in check.tables:
             now = load_part(store, Fact, run.key, name)
-            changes += fact_changes(now, still_known(before.rows.of(Fact), now, judged), before.at)
+            changes += fact_changes(now, still_known(before.rows.of(Fact), now, judged), before.seen_at(Fact))
         still = {f.finding for f in findings}
         resolved += [
             f for f in before.findings.values() if f.finding not in still and f.unit.split("/", 1)[0] in judged

@@ -447,6 +447,7 @@ def _context(rooms: Rooms, run: RunDocument, check: Check, refs: Sequence[Stored
         reach={r.unit: r for r in refs},
         previous=before.rows,
         previous_at=before.at,
+        carried_at=before.carried_at,
     )
 
 

@@ -63,7 +63,9 @@ class Context:
     """What deriving and judging may know besides the rows of this run.
 
     ``previous`` holds, per unit, the rows of the latest earlier run that has any for it; ``previous_at`` says, per
-    unit (node or switch name), when that was (UTC). ``reach`` says how each unit in scope answered in this run.
+    unit (node or switch name), when that was (UTC), and ``carried_at``, by unit and table, where rows are older than
+    that: the run judged the unit in part and read none of them. ``reach`` says how each unit in scope answered in this
+    run.
     """
 
     site: Site
@@ -73,6 +75,33 @@ class Context:
     reach: Mapping[str, StoredEvidence]
     previous: RowSet = field(default_factory=RowSet)
     previous_at: Mapping[str, datetime] = field(default_factory=dict)
+    carried_at: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+
+    def seen_at(self, unit: str, row_type: type[Row]) -> datetime | None:
+        """Return the start of the run that a unit's previous rows of one type are of, None when there is none."""
+        return self.carried_at.get((unit, row_type.TABLE), self.previous_at.get(unit))
+
+    def window(
+        self, unit: str, row_type: type[Row], then: datetime | None, now: datetime | None
+    ) -> tuple[datetime, float] | None:
+        """Return start (UTC) and length (s) of the window between two readings of a unit's counters, None without one.
+
+        ``then`` and ``now`` are when they were read. Where either is not known, as in rows of an earlier release, the
+        starts of the two runs stand in for both.
+        """
+        if then is None or now is None:
+            then, now = self.seen_at(unit, row_type), self.started_at
+        length = 0.0 if then is None else (now - then).total_seconds()
+        return None if then is None or length <= 0 else (then, length)
+
+
+def read_at(evidence: UnitEvidence, commands: Iterable[str] = ()) -> datetime:
+    """Return when a unit was first asked for one of ``commands`` (or a ``command:item``), else for anything (UTC)."""
+    names = tuple(commands)
+    asked = [
+        r.started_at for r in evidence.results if r.name in names or r.name.startswith(tuple(f"{n}:" for n in names))
+    ]
+    return min(asked, default=evidence.started_at)
 
 
 def _nothing_to_derive(_rows: RowSet, _context: Context) -> list[Row]:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from fabric_runs import AT, Run, Told, changed, load, recorded, run
+from fabric_runs import AT, Run, Told, changed, evidence, load, recorded, run
 
+from fabric_health.checks.check import RowSet
+from fabric_health.checks.fabric_links import FABRIC_LINKS
 from fabric_health.checks.fabric_links.tables import FabricNode, FabricPort, FabricWindow
 from fabric_health.datasets.tables import Fact
 from fabric_health.evidence import CommandStatus
@@ -189,6 +191,18 @@ def test_counters_are_rates_between_runs_and_old_errors_are_not_judged(planned: 
     assert [f.rule for f in first.findings] == ["counters_before"]
     assert first.findings[0].severity == "info"
     assert run(planned, recorded("errors"), first).findings == []
+
+
+def test_a_window_begins_when_the_counters_were_read(planned: Site) -> None:
+    late = timedelta(minutes=12)  # discovery of a large fabric takes that long
+    (unit,) = FABRIC_LINKS.fabrics(planned) if FABRIC_LINKS.fabrics else ()
+    results = evidence(recorded("errors"), AT).results
+    asked = [replace(r, started_at=AT + late) if r.name.startswith("ibqueryerrors") else r for r in results]
+    rows = FABRIC_LINKS.parse(unit, replace(evidence({}, AT), results=tuple(asked)), planned)
+    assert {r.collected_at for r in rows if isinstance(r, FabricPort)} == {AT + late}
+    second = run(planned, recorded("errors"), Run(RowSet.gather(rows), [], AT))
+    windows = second.rows.of(FabricWindow)
+    assert {(w.since, w.window_s) for w in windows} == {(AT + late, (timedelta(days=1) - late).total_seconds())}
 
 
 def test_a_counter_that_went_back_says_nothing(planned: Site) -> None:

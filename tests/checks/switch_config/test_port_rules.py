@@ -291,6 +291,24 @@ def test_windows(ports_site: Site, healthy: dict[str, SwitchPort]) -> None:
     assert port_windows(RowSet.gather([now]), context(ports_site)) == []
 
 
+def test_a_window_is_as_long_as_what_lies_between_the_two_readings(
+    ports_site: Site, healthy: dict[str, SwitchPort]
+) -> None:
+    then = BEFORE + timedelta(minutes=50)
+    old = [replace(p, collected_at=then) for p in healthy.values()]
+    now = replace(counted(healthy, rx_packets=7), collected_at=NOW + timedelta(minutes=5))
+    (window,) = port_windows(RowSet.gather([now]), context(ports_site, old))
+    assert (window.since, window.window_s) == (then, 7 * 86_400.0 - 45 * 60)
+    # An earlier release kept no time of reading: both ends are then the starts of the runs.
+    (window,) = port_windows(RowSet.gather([now]), context(ports_site, healthy.values()))
+    assert (window.since, window.window_s) == (BEFORE, 7 * 86_400.0)
+    # Rows of a run before the latest one are as old as that run.
+    older = BEFORE - timedelta(days=7)
+    ctx = replace(context(ports_site, healthy.values()), carried_at={(s, "switch_ports"): older for s in SWITCHES})
+    (window,) = port_windows(RowSet.gather([now]), ctx)
+    assert (window.since, window.window_s) == (older, 14 * 86_400.0)
+
+
 def last_window(frames: int | None, reset: bool = False) -> PortWindow:
     return PortWindow("nxos-1", "Ethernet1/1", BEFORE - timedelta(days=7), 7 * 86_400.0, reset, rx_pause_frames=frames)
 

@@ -37,6 +37,7 @@ class Link(Row):
     tx_packets: int | None = optional("cumulative packets sent", unit="packets", minimum=0)
     rx_packets: int | None = optional("cumulative packets received", unit="packets", minimum=0)
     carrier_changes: int | None = optional("cumulative carrier changes of the network device", unit="events", minimum=0)
+    collected_at: datetime | None = optional("when the counters were read, UTC")
 
 
 @dataclass(frozen=True)

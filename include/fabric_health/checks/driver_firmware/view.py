@@ -6,9 +6,8 @@ gap is kept, so that "could not be judged" is reported once per unit and command
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
@@ -184,7 +183,7 @@ def fleet(rows: RowSet, context: Context) -> Fleet:
                 events=tuple(events.get(node.name, ())),
                 earlier_facts=earlier.get(node.name, {}),
                 earlier_links=earlier_links.get(node.name, {}),
-                elapsed_s=_elapsed_s(context, node.name),
+                elapsed_s=_elapsed_s(context, node.name, links.get(node.name, {}), earlier_links.get(node.name, {})),
             )
         )
     judged = {v.node.name for v in nodes if v.facts}
@@ -199,12 +198,14 @@ def _facts_by_node(facts: Iterable[Fact]) -> dict[str, dict[str, dict[str, Fact]
     return out
 
 
-def _elapsed_s(context: Context, node: str) -> float | None:
-    earlier: datetime | None = context.previous_at.get(node)
-    if earlier is None:
-        return None
-    seconds = (context.started_at - earlier).total_seconds()
-    return seconds if seconds > 0 else None
+def _elapsed_s(
+    context: Context, node: str, links: Mapping[str, Sequence[Link]], earlier: Mapping[tuple[str, int], Link]
+) -> float | None:
+    """Return the seconds between the two readings of a node's counters; one command reads those of all its NICs."""
+    now = next((link.collected_at for found in links.values() for link in found), None)
+    then = next((link.collected_at for link in earlier.values()), None)
+    window = context.window(node, Link, then, now)
+    return None if window is None else window[1]
 
 
 def of_kind(facts: Facts, kind: PartKind) -> dict[str, Mapping[str, Fact]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import timedelta
-from operator import attrgetter
+from operator import attrgetter, ge, lt, sub
 
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.fabric_links.cables import Directory
@@ -37,11 +37,9 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
     before = {(p.fabric, p.guid, p.port): p for p in context.previous.of(FabricPort)}
     out = []
     for port in rows.of(FabricPort):
-        old, since = before.get((port.fabric, port.guid, port.port)), context.previous_at.get(port.fabric)
-        if old is None or since is None:
-            continue
-        length = (context.started_at - since).total_seconds()
-        if length <= 0:
+        old = before.get((port.fabric, port.guid, port.port))
+        window = context.window(port.fabric, FabricPort, old.collected_at, port.collected_at) if old else None
+        if old is None or window is None:
             continue
         reset, stuck, deltas = _counted(old, port)
         out.append(
@@ -50,8 +48,8 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
                 guid=port.guid,
                 port=port.port,
                 node=port.node,
-                since=since,
-                window_s=length,
+                since=window[0],
+                window_s=window[1],
                 reset=reset,
                 stuck=",".join(stuck) or None,
                 **({} if reset else deltas),
@@ -62,8 +60,12 @@ def windows(rows: RowSet, context: Context) -> list[FabricWindow]:
 
 def _counted(old: FabricPort, new: FabricPort) -> tuple[bool, list[str], dict[str, int]]:
     """Return whether a counter went back, which stand at their end, and what the others counted."""
+    then, now = _counters(old), _counters(new)
+    # Nearly every port: all is known, and nothing stands at its end.
+    if None not in then and None not in now and not any(map(ge, now, _JUDGED_ENDS)):
+        return any(map(lt, now, then)), [], dict(zip(COUNTERS, map(sub, now, then), strict=True))
     reset, stuck, deltas = False, [], {}
-    for counter, end, a, b in zip(COUNTERS, _JUDGED_ENDS, _counters(old), _counters(new), strict=True):
+    for counter, end, a, b in zip(COUNTERS, _JUDGED_ENDS, then, now, strict=True):
         if a is None or b is None:
             continue
         reset = reset or b < a
@@ -85,7 +87,7 @@ def absent_nodes(rows: RowSet, context: Context) -> list[FabricNode]:
     for node in context.previous.of(FabricNode):
         if node.fabric not in read or (node.fabric, node.guid) in seen:
             continue
-        last_seen = node.last_seen or context.previous_at.get(node.fabric)
+        last_seen = node.last_seen or context.seen_at(node.fabric, FabricNode)
         if last_seen is None:
             continue
         if context.started_at - last_seen <= REMEMBERED or _in_plan(node, planned.get(node.fabric)):

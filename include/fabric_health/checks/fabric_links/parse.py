@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from fabric_health.checks.check import Unit
+from fabric_health.checks.check import Unit, read_at
 from fabric_health.checks.fabric_links import asked as ask
 from fabric_health.checks.fabric_links.answers import Answers
 from fabric_health.checks.fabric_links.cables import Expectations
@@ -43,6 +44,7 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     facts = [*_manager_facts(answers), *_discovery_facts(answers, discovery)]
     if fabric.ibdiagnet_log is not None:
         facts += _diagnet_facts(answers)
+    counted_at = read_at(evidence, (ask.ERRORS, ask.TRAFFIC))
     rows: list[Row] = []
     if discovery is not None:
         names = names_of(discovery.nodes.values())
@@ -50,7 +52,7 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
             FabricNode(fabric.name, n.guid, names[n.guid], n.kind, n.description, min(n.ports, 255), True, None, n.lid)
             for n in discovery.nodes.values()
         ]
-        rows += _ports(fabric.name, discovery, names, links, counters, Expectations.of(fabric, discovery))
+        rows += _ports(fabric.name, discovery, names, links, counters, Expectations.of(fabric, discovery), counted_at)
     facts += [_Reading(ANSWER + c, None, c, detail) for c, detail in sorted(answers.problems.items())]
     return [*rows, *(f.fact(fabric.name) for f in facts)]
 
@@ -203,6 +205,7 @@ def _ports(
     links: list[Link],
     counters: _Counters,
     expected: Expectations,
+    counted_at: datetime,
 ) -> list[FabricPort]:
     rows: dict[tuple[str, int], FabricPort] = {}
     for link in links:
@@ -231,6 +234,7 @@ def _ports(
             link=profile.kind,
             expected_width=profile.width,
             expected_lane_gbps=profile.lane_gbps,
+            collected_at=counted_at,
             **counters.of(link.guid, node.guid, link.port),
         )
     return [rows[k] for k in sorted(rows)]

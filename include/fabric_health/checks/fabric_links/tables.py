@@ -69,6 +69,7 @@ class FabricPort(Row):
     rcv_data_bytes: int | None = optional("cumulative bytes received (the counter's words x 4)", unit="B", minimum=0)
     xmit_packets: int | None = optional("cumulative packets sent", unit="packets", minimum=0)
     rcv_packets: int | None = optional("cumulative packets received", unit="packets", minimum=0)
+    collected_at: datetime | None = optional("when the counters were read, UTC")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class FabricWindow(Row):
     guid: str = column("GUID of the node that the port belongs to, 16 hex digits")
     port: int = column("port number", minimum=0, maximum=254)
     node: str = column("short name of that node")
-    since: datetime = column("start of the run that the window begins with, UTC")
+    since: datetime = column("when the counters that the window begins with were read, UTC")
     window_s: float = column("length of the window", unit="s", minimum=0)
     reset: bool = column("a counter is lower than before: cleared or restarted, so nothing is known of the window")
     stuck: str | None = optional("counters at their end, which count no further, comma separated")

@@ -56,7 +56,7 @@ def _unbroken(context: Context) -> dict[Key, datetime]:
     """Return when each golden difference that the switch's last run still showed was first seen."""
     out: dict[Key, datetime] = {}
     for row in context.previous.of(ConfigDrift):
-        last_run = context.previous_at.get(row.switch)
+        last_run = context.seen_at(row.switch, SwitchConfig)
         if row.against == GOLDEN and (last_run is None or row.last_seen >= last_run):
             out[row.switch, row.against, row.change, row.path] = row.first_seen
     return out

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
-from fabric_health.checks.check import Unit
+from fabric_health.checks.check import Unit, read_at
 from fabric_health.checks.switch_config.answers import Answers
-from fabric_health.checks.switch_config.commands import lossless_priorities
+from fabric_health.checks.switch_config.commands import SOURCES, lossless_priorities
 from fabric_health.checks.switch_config.identity import identify
 from fabric_health.checks.switch_config.neighbors import Plan
 from fabric_health.checks.switch_config.normalise import normalise
@@ -42,6 +43,7 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     identity = identify(unit.platform, answers)
     ports = _PORTS[unit.platform](answers, config, frozenset(lossless_priorities(unit.name, site)))
     plan = Plan(site)
+    counted_at = read_at(evidence, SOURCES[unit.platform]["counters"])
     rows: list[Row] = []
     if config is not None:
         digest = hashlib.sha256(config.encode("utf-8")).hexdigest()
@@ -49,7 +51,8 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     for name, reading in ports.ports.items():
         if reading == PortReading():
             continue  # known by name only: no row, so that judging looks at whether the inventory was read
-        rows.append(reading.row(unit.name, name, plan.expectation(unit.name, name), plan.is_port))
+        row = reading.row(unit.name, name, plan.expectation(unit.name, name), plan.is_port)
+        rows.append(replace(row, collected_at=counted_at))
     for attribute, (value, command) in identity.items():
         rows.append(
             _fact(unit.name, attribute, value, answers.problems.get(command, "the switch does not say"), command)

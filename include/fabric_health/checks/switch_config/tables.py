@@ -70,6 +70,7 @@ class SwitchPort(Row):
     rx_pause_frames: int | None = optional("cumulative PFC frames received, all priorities", unit="frames", minimum=0)
     tx_pause_frames: int | None = optional("cumulative PFC frames sent, all priorities", unit="frames", minimum=0)
     carrier_transitions: int | None = optional("cumulative link state changes", unit="events", minimum=0)
+    collected_at: datetime | None = optional("when the counters were read, UTC")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class PortWindow(Row):
 
     switch: str = column("switch")
     port: str = column("port in the platform's own spelling, as in the cabling plan")
-    since: datetime = column("start of the run that the window begins with, UTC")
+    since: datetime = column("when the counters that the window begins with were read, UTC")
     window_s: float = column("length of the window", unit="s", minimum=0)
     reset: bool = column("a counter is lower than before: cleared or restarted, so nothing is known of the window")
     rx_packets: int | None = optional("packets received in the window", unit="packets", minimum=0)

@@ -32,15 +32,13 @@ def port_windows(rows: RowSet, context: Context) -> list[PortWindow]:
     before = {(p.switch, p.port): p for p in context.previous.of(SwitchPort)}
     out = []
     for port in rows.of(SwitchPort):
-        old, since = before.get((port.switch, port.port)), context.previous_at.get(port.switch)
-        if old is None or since is None:
-            continue
-        length = (context.started_at - since).total_seconds()
-        if length <= 0:
+        old = before.get((port.switch, port.port))
+        window = context.window(port.switch, SwitchPort, old.collected_at, port.collected_at) if old else None
+        if old is None or window is None:
             continue
         deltas = _deltas(old, port)
         reset = any(d < 0 for d in deltas.values())
-        out.append(PortWindow(port.switch, port.port, since, length, reset, **({} if reset else deltas)))
+        out.append(PortWindow(port.switch, port.port, window[0], window[1], reset, **({} if reset else deltas)))
     return out
 
 

@@ -39,6 +39,7 @@ def link_row(node: Node, nic: Nic, site: Site, answers: Answers) -> Link:
         width=_first(p.width for p in ports),
         active_mtu_bytes=_first(p.active_mtu_bytes for p in ports),
         netdev_mtu_bytes=network.mtu_bytes if network else None,
+        collected_at=answers.counted_at,
         carrier_changes=_carrier_changes(name, network, answers.sysfs),
         **counters,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
+from fabric_health.checks.check import read_at
 from fabric_health.checks.driver_firmware.parsers import cells, firmware, netdev, rdma
 from fabric_health.checks.driver_firmware.parsers.cells import Cell
 from fabric_health.evidence import CommandResult, UnitEvidence
@@ -20,7 +22,7 @@ class Answers:
     """Parsed answers by tool; ``problems`` holds, by command, why a tool gave none.
 
     ``listed`` is False when no tool listed the RDMA devices of the node, so that a NIC which is not shown cannot be
-    called missing.
+    called missing. Counters were read at ``counted_at``.
     """
 
     devices: Mapping[str, Mapping[str, rdma.Device]]
@@ -33,6 +35,7 @@ class Answers:
     flint: Mapping[str, firmware.FlashedDevice]
     problems: Mapping[str, Cell]
     listed: bool
+    counted_at: datetime
 
     def views(self, nic: str) -> list[tuple[rdma.Device, str]]:
         """Return the NIC as each tool that shows it does, best source first, with the command."""
@@ -89,6 +92,7 @@ def read_answers(node: Node, evidence: UnitEvidence) -> Answers:
         flint={n: found for n, found in flint.items() if found is not None},
         problems=problems,
         listed=any(devices[s] for s in SOURCES[:3]) or _says_none(evidence.result("ibv_devinfo")),
+        counted_at=read_at(evidence, ("sysfs", "ethtool_S")),
     )
 
 
