@@ -103,7 +103,7 @@ def test_a_plan_says_what_it_takes() -> None:
 
 
 def test_one_unit_of_a_fleet_against_its_history() -> None:
-    # 5 % at 2 % noise, 3 launches and 8 runs of history: a plain test at 0.05 / 1000 does not see it, a fourth launch does.
+    # 5 % at 2 % noise with 8 runs of history, at 0.05 / 1000: three launches do not show it in 80 %, four do.
     design = Design(1, 999, 3, 3, runs_before=8, judged=1000, alpha=0.05, known=True)
     found = plan(BUSBW, 0.05, Noise(0.02), design)
     assert found.detectable_loss == pytest.approx(0.0564, abs=5e-4)
