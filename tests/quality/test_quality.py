@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -189,6 +190,7 @@ def test_text_of_a_unit_is_inert_in_the_docs(spoilt: Case) -> None:
     assert b"&lt;script&gt;alert(2)" in pages or b"&amp;lt;script&amp;gt;alert(2)" in pages
     assert b"great-expectations-web-assets" not in pages
     assert "index.html" in spoilt.outcome.docs
+    assert not re.findall(rb"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.?(?:https?:)?//[^>]*>", pages)
     assert sum(map(len, spoilt.outcome.docs.values())) < 2 << 20
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.tables import QualityResult
+from fabric_health.quality.offline import offline
 from fabric_health.quality.suites import Rule
 
 if TYPE_CHECKING:
@@ -145,5 +146,5 @@ def _quiet(path: Path, run_time: bytes) -> bytes:
     if path.suffix != ".html":
         return data
     numbers: dict[bytes, bytes] = {}
-    page = _TIME.sub(lambda m: m[0] if m[0] == run_time else b"-", data)
+    page = _TIME.sub(lambda m: m[0] if m[0] == run_time else b"-", offline(data))
     return _RANDOM_ID.sub(lambda m: numbers.setdefault(m[0], b"collapse-body-%d" % len(numbers)), page)
