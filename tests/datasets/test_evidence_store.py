@@ -75,7 +75,7 @@ def test_a_decompression_bomb_is_refused(store: ObjectStore, monkeypatch: pytest
 def test_a_check_has_collected_once_its_manifest_is_there(store: ObjectStore) -> None:
     key = run_key()
     evidence = [answered(u, u) for u in ("gpu-002", "gpu-001")]
-    refs = kept.put_evidence_many(store, key, evidence, Redactor())
+    refs = [kept.put_evidence(store, key, e, Redactor()) for e in evidence]
     assert [r.unit for r in refs] == ["gpu-002", "gpu-001"]
     assert kept.read_manifest(store, key, "driver_firmware") is None
     assert kept.find_evidence(store, key.run, "gpu-001") == []
@@ -98,6 +98,5 @@ def test_a_damaged_manifest_is_an_error_that_says_what_to_do(store: ObjectStore)
 
 
 def test_no_evidence_is_no_error(store: ObjectStore) -> None:
-    assert kept.put_evidence_many(store, run_key(), [], Redactor()) == []
     kept.write_manifest(store, run_key(), "c", [])
     assert kept.read_manifest(store, run_key(), "c") == []

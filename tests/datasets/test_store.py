@@ -36,7 +36,6 @@ def test_objects_are_written_read_listed_and_removed(store: ObjectStore) -> None
     store.delete("a/b/empty")
     assert store.list("a/") == ["a/x y+ü.txt"]
     assert store.uri("k") == f"s3://{store.bucket}/k"
-    assert store.public_url("a/x y") == f"http://{store.endpoint}/{store.bucket}/a/x%20y"
 
 
 def test_many_objects_side_by_side_keep_their_order_and_lists_have_no_thousand_limit(store: ObjectStore) -> None:

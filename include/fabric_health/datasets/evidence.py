@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from urllib.parse import quote
 
@@ -49,16 +48,6 @@ def put_evidence(store: ObjectStore, key: RunKey, evidence: UnitEvidence, redact
     # No checksum or dictionary id: the compressed bytes depend on nothing but the content and the library's version.
     store.put(target, zstandard.ZstdCompressor(level=_LEVEL).compress(data), "application/zstd")
     return StoredEvidence(clean.unit, target, digest, clean.status, clean.detail, len(clean.results))
-
-
-def put_evidence_many(
-    store: ObjectStore, key: RunKey, evidence: Sequence[UnitEvidence], redactor: Redactor, threads: int = 16
-) -> list[StoredEvidence]:
-    """Redact and store several units' evidence side by side; references come in the order of ``evidence``."""
-    if not evidence:
-        return []
-    with ThreadPoolExecutor(max_workers=min(threads, len(evidence))) as pool:
-        return list(pool.map(lambda e: put_evidence(store, key, e, redactor), evidence))
 
 
 def get_evidence(store: ObjectStore, ref: StoredEvidence) -> UnitEvidence:

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 import urllib3
 from minio import Minio
@@ -223,10 +222,6 @@ class ObjectStore:
     def uri(self, key: str) -> str:
         """Return ``s3://bucket/key``."""
         return f"s3://{self.bucket}/{key}"
-
-    def public_url(self, key: str) -> str:
-        """Return the http(s) address of an object, path style."""
-        return f"{'https' if self.secure else 'http'}://{self.endpoint}/{self.bucket}/{quote(key)}"
 
     def filesystem(self) -> S3FileSystem:
         """Return a pyarrow file system on the same store, for readers of datasets; paths begin with the bucket."""
