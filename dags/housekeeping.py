@@ -12,8 +12,8 @@ RUNBOOK = """
 ### Housekeeping
 **What it does.** For each site: deletes evidence of runs older than `retention.evidence_days` of the site file (400),
 evidence that no manifest names and that is older than 7 days, and jobs or pods of ours on the cluster that are past
-their deadline. On the machine it runs on: tool environments and copies of pages that are older than 30 days. Tables,
-run documents and pages in the store are never deleted.
+their deadline. On the machine it runs on: tool environments, folders of left jobs and copies of pages that are older
+than 30 days. Tables, run documents and pages in the store are never deleted.
 
 **When.** Daily 01:30 UTC. By hand with *Trigger*; choose *Dry run* to only count what would be deleted.
 

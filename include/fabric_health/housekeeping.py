@@ -18,7 +18,7 @@ from fabric_health import run_document
 from fabric_health.connections import ConnectionSource
 from fabric_health.datasets.evidence import evidence_prefix, named_evidence
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
-from fabric_health.jobs import environments
+from fabric_health.jobs import environments, local
 from fabric_health.jobs.settings import settings
 from fabric_health.site import Site
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 # Evidence that no manifest names, for as long, belongs to a collection that was given up.
 ORPHAN_AGE = timedelta(days=7)
-# Files of this machine that can be made again: tool environments, copies of pages.
+# Files of this machine that can be made again or that nobody came back for: environments, left jobs, copies of pages.
 LOCAL_AGE = timedelta(days=30)
 # Objects that one call deletes at most: minutes of a store that takes 50 ms each.
 MAX_OBJECTS = 100_000
@@ -125,6 +125,13 @@ def delete_environments(home: Path, now: datetime, *, dry_run: bool = False) -> 
     return Tidied("tool environments of this machine", sum(p.suffix != ".log" for p in gone))
 
 
+def delete_jobs(home: Path, now: datetime, *, dry_run: bool = False) -> Tidied:
+    """Delete this machine's folders of jobs whose task was killed over 30 days ago and not repeated since."""
+    return Tidied(
+        "folders of left jobs on this machine", len(local.delete_left(home, now - LOCAL_AGE, dry_run=dry_run))
+    )
+
+
 def delete_reports(home: Path, now: datetime, *, dry_run: bool = False) -> Tidied:
     """Delete this machine's copies of pages that are older than 30 days; the pages themselves are in the store."""
     old = [
@@ -154,7 +161,7 @@ def tidy_site(
 
 def tidy_machine(home: Path, now: datetime, tell: Tell, *, dry_run: bool = False) -> list[Tidied]:
     """Do every step of this machine and tell each."""
-    done = [delete_environments(home, now, dry_run=dry_run), delete_reports(home, now, dry_run=dry_run)]
+    done = [step(home, now, dry_run=dry_run) for step in (delete_environments, delete_jobs, delete_reports)]
     for one in done:
         tell(one.sentence(dry_run))
     return done
@@ -213,6 +220,7 @@ def _delete(store: ObjectStore, step: str, keys: Iterable[str], dry_run: bool, m
 __all__ = [
     "Tidied",
     "delete_environments",
+    "delete_jobs",
     "delete_orphans",
     "delete_reports",
     "expire_evidence",

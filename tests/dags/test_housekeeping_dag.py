@@ -72,7 +72,7 @@ def test_its_tasks_count_and_delete(python_in, migrated, s3_home, store, tmp_pat
     on_site, on_machine = called("yes")
     assert (on_site["expire_evidence"]["deleted"], on_site["delete_orphans"]["deleted"]) == (1, 0)
     assert on_site["sweep_cluster"]["skipped"]
-    assert [t["deleted"] for t in on_machine] == [0, 0]
+    assert [t["deleted"] for t in on_machine] == [0, 0, 0]
     assert store.exists(key)
     assert called("no")[0]["expire_evidence"] == on_site["expire_evidence"]
     assert not store.exists(key)

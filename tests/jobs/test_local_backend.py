@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ import pytest
 from fabric_health.connections import Connection
 from fabric_health.errors import ConnectionSettingError
 from fabric_health.jobs.backend import run_all
-from fabric_health.jobs.local import MARK, LocalBackend, folder_name
+from fabric_health.jobs.local import MARK, LocalBackend, delete_left, folder_name
 from fabric_health.jobs.spec import JobSpec, JobStatus, SecretReference
 
 
@@ -54,6 +55,36 @@ def marked(backend: LocalBackend) -> list[int]:
 
 def python(source: str, name: str = "job", **more) -> JobSpec:
     return JobSpec(name=name, tool="self", argv=("{python}", "-c", source), **{"time_limit_s": 20.0, **more})
+
+
+def test_the_folder_of_a_job_that_nobody_came_back_for_goes_once_it_is_old(backend, tmp_path):
+    old = time.time() - 40 * 86_400
+    ended, silent = python("pass", "ended"), python("import time; time.sleep(60)", "silent")
+    backend.run(ended, quiet)
+    waiting = threading.Thread(target=backend.run, args=(silent, quiet))
+    waiting.start()
+    folders = {name: tmp_path / "jobs" / "run-1" / name for name in ("ended", "silent", "recent")}
+    until = time.monotonic() + 20
+    while not (folders["silent"] / "process.json").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    folders["recent"].mkdir()
+    (folders["recent"] / "stdout").write_text("x")
+    for name in ("ended", "silent"):
+        for path in (*folders[name].iterdir(), folders[name]):
+            os.utime(path, (old, old), follow_symlinks=False)
+    os.utime(folders["recent"], (old, old))  # a file in it is young
+    limit = datetime.now(UTC) - timedelta(days=30)
+    assert delete_left(tmp_path, limit, dry_run=True) == [folders["ended"]]
+    assert delete_left(tmp_path, limit) == [folders["ended"]]
+    assert [p.exists() for p in folders.values()] == [False, True, True]
+    assert delete_left(tmp_path, limit) == delete_left(tmp_path / "nowhere", limit) == []
+    backend.cancel("silent")
+    waiting.join(20)
+    assert sorted(delete_left(tmp_path, datetime.now(UTC) + timedelta(days=1))) == [
+        folders["recent"],
+        folders["silent"],
+    ]
+    assert not (tmp_path / "jobs" / "run-1").exists()
 
 
 def test_a_job_gives_exit_code_output_and_artefacts(backend):

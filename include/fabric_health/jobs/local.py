@@ -94,16 +94,14 @@ class LocalBackend:
         return self.home / "jobs" / folder_name(self.run_name) / folder_name(name)
 
     def _process(self, folder: Path) -> Background:
-        mark = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
-        return Background(folder.name, folder / "process.json", folder / "supervisor.log", (MARK, mark))
+        return _process_of(folder)
 
     @contextlib.contextmanager
     def _starting(self, folder: Path) -> Iterator[None]:
         """Hold off other starters: two tasks that ask for one job at the same time get one job."""
         root = self.home / "jobs"
         root.mkdir(parents=True, exist_ok=True)
-        with open(root / ".lock", "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(root):
             folder.mkdir(parents=True, exist_ok=True)
             yield
 
@@ -144,9 +142,8 @@ class LocalBackend:
         base = {k: os.environ[k] for k in _INHERITED if k in os.environ}
         path = os.environ.get("PATH", _OWN_PATH)
         base.update(PATH=f"{python.parent}{os.pathsep}{path}", LANG="C.UTF-8", LC_ALL="C.UTF-8", PYTHONUNBUFFERED="1")
-        if spec.tool in environments.HERE:
-            # Our own programs look for what we keep locally, as the lab's state, where their starter does.
-            base["FABRIC_HEALTH_HOME"] = str(self.home)
+        # Our own programs look for what we keep locally, as the lab's state, where their starter does.
+        base["FABRIC_HEALTH_HOME"] = str(self.home)
         base.update(filled_env(spec.env, self._places(spec, python, folder)))
         base.update({k: value_of(r, self.connections) for k, r in spec.secrets.items()})
         return base
@@ -169,6 +166,48 @@ class LocalBackend:
                 tell(f"{spec.name}: running for {now - began:.0f} s of at most {spec.time_limit_s:.0f} s")
             time.sleep(look_s)
             look_s = min(LOOK_MAX_S, look_s * 1.3)
+
+
+def delete_left(home: Path, before: datetime, *, dry_run: bool = False) -> list[Path]:
+    """Delete (``dry_run``: find) the folders of jobs in which nothing was written since ``before``; return them.
+
+    A task deletes the folder of its job once the result is stored; that of a task which was killed and not repeated
+    stays. A job that still runs keeps its folder, however long it has been silent.
+    """
+    root, gone = home / "jobs", []
+    for folder in sorted(root.glob("*/*")):
+        if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
+            continue
+        with _locked(root):  # nobody comes back for it while it is looked at
+            if _written_at(folder) >= before.timestamp() or _process_of(folder).running():
+                continue
+            if not dry_run:
+                shutil.rmtree(folder, ignore_errors=True)
+            if dry_run or not folder.exists():
+                gone.append(folder)
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()  # the run's folder, with its last job
+    return gone
+
+
+def _written_at(folder: Path) -> float:
+    """Return when something was last written in a job's folder, s since 1970; now if it is going away by itself."""
+    try:
+        return max(p.lstat().st_mtime for p in (folder, *folder.iterdir()))
+    except OSError:
+        return time.time()
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    with open(root / ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _process_of(folder: Path) -> Background:
+    mark = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    return Background(folder.name, folder / "process.json", folder / "supervisor.log", (MARK, mark))
 
 
 def fingerprint(spec: JobSpec) -> str:
