@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from fabric_health.checks.collectives.launches import LOCAL_UNIT
 from fabric_health.checks.collectives.tables import Isolation
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
-from fabric_health.isolation_cases import CHECK, RULE, Case, launch_name, listed
+from fabric_health.isolation_cases import CHECK, RULE, Case, Rank, launch_name, listed
 from fabric_health.site import Site
 
 if TYPE_CHECKING:
@@ -87,14 +88,19 @@ def tell(outcomes: Sequence[Outcome], site: Site) -> Told:
 
 
 def _explained(o: Outcome, new: Sequence[Finding]) -> list[Finding]:
-    """Point what was slow at the unit that makes it slow; a slow node is explained by that node only."""
+    """Point what was slow at the unit that makes it slow; slow nodes and ranks are explained by themselves only."""
     blames = [f for f in new if f.kind == FindingKind.DEVIATION and f.severity != Severity.INFO]
     out = []
     for slow in o.case.slow:
-        causes = [b for b in blames if slow.unit_kind == "rail" or b.unit == slow.unit]
+        causes = [b for b in blames if slow.unit_kind == "rail" or b.unit in _units_of(o.case, slow)]
         if causes:
             out.append(replace(slow, explained_by=causes[0].finding))
     return out
+
+
+def _units_of(case: Case, slow: Finding) -> list[str]:
+    """Return the units that a finding on nodes or ranks may be explained by."""
+    return [_unit(case, "node", name, None)[0] for name in replace(case, slow=(slow,)).suspects]
 
 
 def _of_verdict(o: Outcome, site: Site) -> tuple[list[Finding], list[Isolation]]:
@@ -123,13 +129,12 @@ def _blamed(o: Outcome, blame: Blame, site: Site) -> tuple[Finding, Isolation]:
     unit, kind, rail = _unit(case, component.kind, component.place, component.rail)
     with_unit = _tests_of(o, component.kind, component.place, blame.tests)
     partners = list(dict.fromkeys(n for t in with_unit for n in t.nodes if n != component.place))
-    extent = blame.rails if case.rail is None else "rail"
-    # The ends are points of a grid: with few tests both may be on one side of the mean.
-    low, high = max(0.0, min(blame.low, blame.loss)), min(1.0, max(blame.high, blame.loss))
+    extent = None if kind == "rank" else blame.rails if case.rail is None else "rail"
+    mean, low, high = _loss(o, blame, with_unit)
     ruled_out = _ruled_out(o, component.place, partners)
-    loss = "gives no number with any partner" if blame.loss >= 1 else f"loses {_span(blame.loss, low, high)}"
+    loss = "gives no number with any partner" if mean >= 1 else f"loses {_span(mean, low, high)}"
     summary = (
-        f"{unit} {loss}{_EXTENT[extent]}: found among {len(case.nodes)} nodes by {_effort(o)}. "
+        f"{unit} {loss}{_EXTENT[extent or 'rail']}: found among {len(case.nodes)} {case.noun} by {_effort(o)}. "
         f"Slow with {listed(partners)}; {ruled_out}."
     )
     row = replace(
@@ -138,7 +143,7 @@ def _blamed(o: Outcome, blame: Blame, site: Site) -> tuple[Finding, Isolation]:
         unit_kind=kind,
         rail=rail,
         extent=extent,
-        loss=min(1.0, blame.loss),
+        loss=min(1.0, mean),
         loss_low=low,
         loss_high=high,
         confidence=min(1.0, blame.confidence),
@@ -150,16 +155,27 @@ def _blamed(o: Outcome, blame: Blame, site: Site) -> tuple[Finding, Isolation]:
         unit=unit,
         unit_kind=kind,
         metric="busbw_loss",
-        severity=_severity(o, blame.loss),
+        severity=_severity(o, mean),
         summary=summary,
         expected="as fast as sound groups of the same shape",
-        actual=f"{blame.loss:.1%} less, {blame.confidence:.1%} sure",
+        actual=f"{mean:.1%} less, {blame.confidence:.1%} sure",
         action=_action(site, case, unit, kind, extent),
         source="docs/isolation.md",
         command="job",
         evidence_unit=launch_name(case, with_unit[-1].name) if with_unit else None,
     )
     return told, row
+
+
+def _loss(o: Outcome, blame: Blame, with_unit: Sequence[Test]) -> tuple[float, float, float]:
+    """Return the loss with its interval; that of its tests where all of them are beyond what isolating tells apart."""
+    # The ends are points of a grid: with few tests both may be on one side of the mean.
+    low, high = max(0.0, min(blame.low, blame.loss)), min(1.0, max(blame.high, blame.loss))
+    names = {t.name for t in with_unit}
+    own = [1 - r.measurement.relative for r in o.state.results if r.test.name in names and r.measurement.relative]
+    if own and blame.loss < 1 and min(own) > high:
+        return median(own), min(own), max(own)
+    return blame.loss, low, high
 
 
 _EXTENT = {
@@ -180,7 +196,7 @@ def _ruled_out(o: Outcome, place: str, partners: Sequence[str]) -> str:
     sound = [p for p in partners if p in good]
     others = len(good - set(partners))
     said = f"{listed(sound)} without it are not slow" if sound else "no partner was measured without it"
-    return f"{said}, nor are {others} other nodes" if others else said
+    return f"{said}, nor are {others} other {o.case.noun}" if others else said
 
 
 def _tests_of(o: Outcome, kind: str, place: str, names: Sequence[str]) -> list[Test]:
@@ -207,7 +223,7 @@ def _nothing(o: Outcome) -> str:
 
 
 def _not_reproduced(o: Outcome, row: Isolation) -> Finding:
-    if o.case.rail is None and row.outcome == "nothing":
+    if o.case.rail is None and row.outcome == "nothing" and o.case.engine != "gloo":
         summary = (
             f"Groups with {_what(o)} are not slow ({_effort(o)}): the trouble is inside the node, or was of one launch."
         )
@@ -230,7 +246,8 @@ def _not_judged(o: Outcome, severity: Severity, summary: str) -> Finding:
         expected="one unit at fault",
         actual="none named",
         action=(
-            "Run the check again when the fabric is quiet; a fault that comes and goes needs several runs."
+            f"Run the check again when the {'machine' if slow.unit_kind == 'ranks' else 'fabric'} is quiet; a fault "
+            "that comes and goes needs several runs."
             if severity != Severity.INFO
             else "Look at NVLink, clocks and PCIe within the node."
         ),
@@ -297,19 +314,27 @@ def _unit(case: Case, kind: str, place: str, rail: int | None) -> tuple[str, str
     """Return the unit, its kind and its rail for a component of isolation."""
     at = case.rail if case.rail is not None else (None if rail is None else case.rails[rail])
     if kind == "node":
-        nic = next((n.name for n in case.by_name[place].sku.nics if n.rail == at), None)
+        node = case.by_name[place]
+        if isinstance(node, Rank):
+            return f"{LOCAL_UNIT}/{place}", "rank", None
+        nic = next((n.name for n in node.sku.nics if n.rail == at), None)
         return (f"{place}/{nic}", "nic", at) if at is not None and nic else (place, "node", at)
     if kind == "path":
         return place, "path", at
     return place, "switch" if kind in ("leaf", "uplink") and "+" not in place else "path", at
 
 
-def _action(site: Site, case: Case, unit: str, kind: str, extent: str) -> str:
+def _action(site: Site, case: Case, unit: str, kind: str, extent: str | None) -> str:
     if kind == "nic":
         node, _, nic = unit.partition("/")
         cable = site.cable_of_nic(node, nic)
         port = f" and of switch port {cable.switch}/{cable.port}" if cable else ""
         return f"Look at the counters of {unit}{port}, at cable and transceiver, and at the PCIe link of NIC and GPU."
+    if kind == "rank":
+        return (
+            f"Look at what holds up {unit} on the machine that runs jobs: other load on its CPUs, limits of its "
+            "cgroup, throttled clocks."
+        )
     if kind == "node":
         if extent == "together":
             return f"Look at the host of {unit}: PCIe switches, memory, clocks; then run its GPUs by themselves."
@@ -320,8 +345,11 @@ def _action(site: Site, case: Case, unit: str, kind: str, extent: str) -> str:
 
 
 def _severity(o: Outcome, loss: float) -> Severity:
-    """Critical from 10 % on; never less than what it explains, or that would hide the worse one."""
-    own = Severity.CRITICAL if loss >= _CRITICAL_LOSS else Severity.WARNING
+    """Critical from 10 % on, but for ranks, which are no part of the fabric.
+
+    Never less than what it explains, or that would hide the worse one.
+    """
+    own = Severity.CRITICAL if loss >= _CRITICAL_LOSS and o.case.engine != "gloo" else Severity.WARNING
     return max([own, *(Severity(f.severity) for f in o.case.slow)], key=_RANK.__getitem__)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fabric_health import isolated, launching
 from fabric_health.checks import registry
 from fabric_health.checks.check import Launch
-from fabric_health.checks.collectives.group_test import GroupResult, group_result, group_spec
+from fabric_health.checks.collectives.group_test import GroupResult, group_result
 from fabric_health.checks.collectives.settings import IsolationSettings, settings
 from fabric_health.checks.collectives.tables import Isolation
 from fabric_health.datasets import evidence as evidence_store
@@ -28,7 +28,7 @@ from fabric_health.isolation.planning import plan
 from fabric_health.isolation.session import update
 from fabric_health.isolation.state import Measurement, Settings, State, Test
 from fabric_health.isolation.verdict import verdict
-from fabric_health.isolation_cases import CHECK, PART, Case, cases_of, launch_name, leaves_of
+from fabric_health.isolation_cases import CHECK, PART, Case, cases_of, leaves_of
 from fabric_health.judged import read_findings, write_findings
 from fabric_health.site import Site
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fabric_health.run_document import RunDocument
 
 REFERENCES = 3
+# The largest loss of a rank that isolating tells from a larger one; that of its launches is told as it is.
+MAX_LOSS_OF_RANKS = 0.95
 # A sound group's bandwidth hardly depends on whether it has 15 or 16 nodes: references serve neighbouring sizes.
 _SIZE_SLACK = 8
 
@@ -69,7 +71,7 @@ def isolate(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
     states: dict[str, State] = {}
     outcomes = []
     for case in cases:
-        rooms.tell(f"isolation: {case.name} of {len(case.nodes)} nodes")
+        rooms.tell(f"isolation: {case.name} of {len(case.nodes)} {case.noun}")
 
         def save(state: State, name: str = case.name) -> None:
             states[name] = state
@@ -88,13 +90,12 @@ def isolate(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
 
 def look_into(case: Case, site: Site, run: str, launcher: Launcher, save: Callable[[State], None]) -> Outcome:
     """Test groups of a case's nodes until the unit at fault is known or the budget is spent."""
-    cfg = settings(site).isolation
     leaves = leaves_of(site, case.nodes, case.rail)
     domains: dict[str, list[str]] = {}
     for name, leaf in leaves.items():
         domains.setdefault(leaf, []).append(name)
     fleet = Fleet.of(domains, rails=1 if case.rail is not None else max(1, len(case.rails)))
-    state = State(fleet, _session_settings(cfg))
+    state = State(fleet, _session_settings(case, site))
     tests = GroupTests(case, site, run, launcher)
     whole: tuple[float, ...] = ()
     while not whole and not launcher.spent() and (round_ := plan(state)):
@@ -104,9 +105,13 @@ def look_into(case: Case, site: Site, run: str, launcher: Launcher, save: Callab
     return Outcome(case, state, verdict(state), tests.references, tests.minutes, whole, launcher.spent())
 
 
-def _session_settings(cfg: IsolationSettings) -> Settings:
-    """The launcher holds the budget of launches and minutes, for all cases of a run together."""
-    return Settings(
+def _session_settings(case: Case, site: Site) -> Settings:
+    """The launcher holds the budget of launches and minutes, for all cases of a run together.
+
+    Ranks that share CPUs with all else that runs there are much noisier than a fabric, and a late one loses far more.
+    """
+    cfg, gloo = settings(site).isolation, settings(site).gloo
+    found = Settings(
         min_loss=cfg.min_loss,
         noise=cfg.noise,
         false_blame=cfg.false_blame,
@@ -115,6 +120,10 @@ def _session_settings(cfg: IsolationSettings) -> Settings:
         max_minutes=cfg.max_minutes,
         minutes_per_round=cfg.max_minutes / (cfg.max_rounds + 1),
     )
+    if case.engine != "gloo":
+        return found
+    noise = gloo.pair_noise
+    return replace(found, min_loss=gloo.pair_gap, noise=noise, run_effect=noise, max_loss=MAX_LOSS_OF_RANKS)
 
 
 @dataclass
@@ -195,15 +204,8 @@ class GroupTests:
         return list(dict.fromkeys(windows))[:REFERENCES]
 
     def _run(self, groups: Mapping[str, tuple[tuple[str, ...], int | None]]) -> dict[str, GroupResult]:
-        case, nccl = self.case, settings(self.site).nccl
-        lab = self.run if case.engine == "lab_fleet" else None
         launches = {
-            name: Launch(
-                full := launch_name(case, name),
-                group_spec(nccl, full, [case.by_name[n] for n in nodes], rail, lab=lab),
-                nodes,
-            )
-            for name, (nodes, rail) in groups.items()
+            name: self.case.launch(self.site, self.run, name, nodes, rail) for name, (nodes, rail) in groups.items()
         }
         evidence = self.launcher(list(launches.values()))
         out = {}

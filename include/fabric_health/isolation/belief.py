@@ -18,19 +18,19 @@ from fabric_health.isolation.fleet import Component, Fleet, Kind
 from fabric_health.isolation.incidence import Bools, Floats, Hypothesis, Incidence, incidence
 from fabric_health.isolation.state import Result, Settings, State
 
-MAX_LOSS = 0.6
 GRID_RATIO = 1.25
 # A fault does not cost the same share in every group: spread of its log-loss, relative. Ours.
 LOSS_SPREAD = 0.12
 # Mean log-loss of an outlier launch (slow for no lasting reason). Ours.
 OUTLIER_SCALE = 0.08
-# The whole run may be slower or faster than history by this much (one standard deviation). Ours.
-RUN_EFFECT = 0.02
-# A run effect beyond this is not one: it is something that all groups have in common, or wrong expectations.
-MAX_RUN_EFFECT = 3 * RUN_EFFECT
+# A run effect beyond this many standard deviations is none: it is something that all groups have in common, or wrong
+# expectations.
+RUN_EFFECTS = 3.0
 # Weight of the noise known from history, in tests.
 NOISE_WEIGHT = 6.0
 NOISE_RANGE = (0.004, 0.10)
+# Where history says that launches are noisy, the session's noise may be this much more.
+NOISE_FACTOR = 2.0
 # Chance that a test gives no number though nothing in it is broken, and that it does give one though something is.
 FLAKE, WORKS_THOUGH_BROKEN = 0.03, 0.1
 # Healthy units differ a little too: losses (share of the smallest loss of interest) with their prior odds. Ours.
@@ -109,7 +109,7 @@ class _Inference:
 
     def __init__(self, fleet: Fleet, settings: Settings, results: tuple[Result, ...], table: Incidence) -> None:
         self.fleet, self.settings, self.results, self.table = fleet, settings, results, table
-        count = math.ceil(math.log(MAX_LOSS / settings.min_loss) / math.log(GRID_RATIO)) + 1
+        count = math.ceil(math.log(settings.max_loss / settings.min_loss) / math.log(GRID_RATIO)) + 1
         grid = settings.min_loss * GRID_RATIO ** np.arange(count)
         small = settings.min_loss * np.array(SMALL_LOSSES)
         self.losses: Floats = np.concatenate([[0.0], small, grid[grid < 0.9]])
@@ -153,12 +153,14 @@ class _Inference:
         if not quiet.any():
             return
         y = self.y[quiet]
-        k = math.pi / 2 * (self.noise / RUN_EFFECT) ** 2
+        k = math.pi / 2 * (self.noise / self.settings.run_effect) ** 2
         effect = float(np.median(y)) * len(y) / (len(y) + k)
-        self.run_effect = min(max(effect, -MAX_RUN_EFFECT), MAX_RUN_EFFECT)
+        limit = RUN_EFFECTS * self.settings.run_effect
+        self.run_effect = min(max(effect, -limit), limit)
         mad = 1.4826 * float(np.median(np.abs(y - self.run_effect)))
         pooled = (NOISE_WEIGHT * self.settings.noise**2 + len(y) * mad**2) / (NOISE_WEIGHT + len(y))
-        self.noise = min(max(math.sqrt(pooled), NOISE_RANGE[0]), NOISE_RANGE[1])
+        most = max(NOISE_RANGE[1], NOISE_FACTOR * self.settings.noise)
+        self.noise = min(max(math.sqrt(pooled), NOISE_RANGE[0]), most)
 
     def _log_likelihood(self) -> Floats:
         """Return tests x (losses, broken)."""
@@ -306,6 +308,6 @@ def common_loss(state: State) -> float:
         for r in results
         if r.measurement.relative is not None and not r.test.crosses
     ]
-    if len(inside) < 3 or float(np.quantile(inside, 0.75)) >= math.exp(-MAX_RUN_EFFECT):
+    if len(inside) < 3 or float(np.quantile(inside, 0.75)) >= math.exp(-RUN_EFFECTS * state.settings.run_effect):
         return 0.0
     return 1 - float(np.median(inside))

@@ -55,14 +55,17 @@ class Settings:
     """What to look for, how sure to be, and what it may cost.
 
     ``min_loss`` is the smallest loss that matters (fraction). ``noise`` is the usual spread of one launch's result
-    (fraction, from history); it is estimated again from the session. ``false_blame`` is the accepted probability that
-    a blamed component is innocent. ``faults`` is how many slow nodes are expected before anything is measured.
-    ``outliers`` is the share of launches that are slow for no lasting reason. ``minutes_per_round`` is one launch with
-    its start; rounds run their tests side by side.
+    (fraction, from history); it is estimated again from the session. ``run_effect`` is how far a whole run may differ
+    from what is expected (one standard deviation, fraction), ``max_loss`` the largest loss that is told from a larger
+    one. ``false_blame`` is the accepted probability that a blamed component is innocent. ``faults`` is how many slow
+    nodes are expected before anything is measured. ``outliers`` is the share of launches that are slow for no lasting
+    reason. ``minutes_per_round`` is one launch with its start; rounds run their tests side by side.
     """
 
     min_loss: float = 0.05
     noise: float = 0.02
+    run_effect: float = 0.02
+    max_loss: float = 0.6
     false_blame: float = 0.005
     faults: float = 0.5
     outliers: float = 0.02
@@ -77,9 +80,11 @@ class Settings:
 
         :raises ValueError: a value out of range, by name.
         """
-        for name in ("min_loss", "noise", "false_blame", "outliers"):
+        for name in ("min_loss", "noise", "run_effect", "false_blame", "outliers"):
             if not 0.0 < getattr(self, name) < 0.5:
                 raise ValueError(f"{name}: expected a fraction between 0 and 0.5, got {getattr(self, name)}")
+        if not self.min_loss < self.max_loss < 1.0:
+            raise ValueError(f"max_loss: expected a fraction between min_loss and 1, got {self.max_loss}")
         for name in ("faults", "max_tests", "max_rounds", "max_minutes", "minutes_per_round"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")

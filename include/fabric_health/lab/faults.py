@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UnitKind = Literal["node", "gpu", "nic", "switch", "port"]
+UnitKind = Literal["node", "gpu", "nic", "switch", "port", "rank"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("slow-rail", "nic", "the NIC carries less than its rate; no audit sees why", "20", "loss in percent"),
         FaultKind("slow-node", "node", "the node is slow on all rails; no audit sees why", "15", "loss in percent"),
         FaultKind("bad-leaf", "switch", "all traffic through the switch is slow", "15", "loss in percent"),
+        FaultKind("delayed-rank", "rank", "gloo's rank is late in every collective, for real", "2000", "delay in us"),
         FaultKind("node-unreachable", "node", "the node refuses connections"),
         FaultKind("node-hanging", "node", "the node accepts the connection and never answers"),
     )

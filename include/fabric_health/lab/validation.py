@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from fabric_health.checks.collectives.launches import LOCAL_UNIT
+from fabric_health.checks.collectives.settings import settings
 from fabric_health.errors import LabError, UsageError
 from fabric_health.lab.faults import CATALOGUE, FaultKind
 from fabric_health.lab.place import CONNECTION_ID
@@ -59,6 +61,9 @@ def checked_fault(site: Site, kind: str, unit: str, value: str | None, since: da
 
 def _check_unit(site: Site, fault: FaultKind, unit: str) -> None:
     name, _, part = unit.partition("/")
+    if fault.unit_kind == "rank":
+        _check_rank(site, fault, unit)
+        return
     owner = site.unit(name)
     wanted = "switch" if fault.unit_kind in ("switch", "port") else "node"
     if owner.kind != wanted:
@@ -72,6 +77,16 @@ def _check_unit(site: Site, fault: FaultKind, unit: str) -> None:
         what = f"{name} has no {fault.unit_kind} {part!r}" if part else f"fault {fault.name} needs a {fault.unit_kind}"
         hint = _near(part, parts, "expected")
         raise UsageError(f"{what}; {hint}, as {name}/{parts[0] if parts else fault.unit_kind}")
+
+
+def _check_rank(site: Site, fault: FaultKind, unit: str) -> None:
+    """Ranks run on the machine that plays the lab; those in pairs are held against each other."""
+    gloo = settings(site).gloo
+    ranks = [f"{LOCAL_UNIT}/rank-{n}" for n in range(max(gloo.ranks, 2 * gloo.pairs))]
+    if unit not in ranks:
+        raise UsageError(
+            f"fault {fault.name} sits on a rank of gloo, not on {unit}; expected one from {ranks[0]} to {ranks[-1]}"
+        )
 
 
 def _parts(site: Site, owner: Node | Switch, fault: FaultKind) -> list[str]:
@@ -123,6 +138,7 @@ _VALUES: dict[str, Callable[[str], bool]] = {
     "switch-mtu": _integer(576, 65535),
     "port-speed": _number(0, 3200),
     "port-errors": _number(0, 1),
+    "delayed-rank": _number(0, 1_000_000),
     "slow-rail": _number(0, 99),
     "slow-node": _number(0, 99),
     "bad-leaf": _number(0, 99),

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -146,70 +146,99 @@ def measure(torch: Any, dist: Any, name: str, size: int, options: argparse.Names
     }
 
 
-def sweep(options: argparse.Namespace) -> int:
-    """Run this rank's part of the sweep; rank 0 prints the result. Returns the exit code."""
+def sweep(options: argparse.Namespace, group: Sequence[int], member: int, folder: Path) -> int:
+    """Run ``member``'s part of the sweep of its group; the first member leaves the result in ``folder``. Returns 0."""
     import torch
     import torch.distributed as dist
 
     # The names used are those that every torch since 2.1 has; newer ones announce others.
     warnings.simplefilter("ignore", FutureWarning)
-    members = options.members
-    rank = members.index(options.member)
+    rank, name = group.index(member), _name(group)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{options.rendezvous}",
+        init_method=f"file://{folder / name}",
         rank=rank,
-        world_size=len(members),
+        world_size=len(group),
         timeout=timedelta(seconds=options.timeout),
     )
-    places: list[Any] = [None] * len(members)
-    here = {"rank": rank, "member": options.member, "host": socket.gethostname(), "pid": os.getpid()}
-    dist.all_gather_object(places, here)
+    places: list[Any] = [None] * len(group)
+    dist.all_gather_object(places, {"member": member, "host": socket.gethostname(), "pid": os.getpid()})
     results = []
-    for name in options.collectives:
+    for collective in options.collectives:
         size = options.min_bytes
         while size <= options.max_bytes:
-            results.append(measure(torch, dist, name, size, options))
+            results.append(measure(torch, dist, collective, size, options))
             size *= options.factor
     dist.destroy_process_group()
     if rank == 0:
-        out = {
-            "tool": "gloo_sweep",
-            "format": FORMAT,
-            "torch": torch.__version__,
-            "ranks": places,
-            "warmup": options.warmup,
-            "iterations": options.iterations,
-            "results": results,
-            "complete": True,
-        }
-        sys.stdout.write(json.dumps(out) + "\n")
-        sys.stdout.flush()
-    return 1 if any(r["nwrong"] for r in results) else 0
+        (folder / f"{name}.json").write_text(json.dumps({"ranks": places, "results": results}))
+    return 0
 
 
-def supervise(options: argparse.Namespace, argv: list[str]) -> int:
-    """Start one process per member, wait for all, and end all as soon as one fails. Returns the exit code."""
+def supervise(options: argparse.Namespace) -> int:
+    """Sweep one group after the other and print what all gave. Returns the exit code.
+
+    Ranks are forks of this process: it has loaded torch once for all of them, and has no threads yet.
+    """
     deadline = time.monotonic() + options.timeout
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        import torch.distributed
+    except ImportError as error:
+        sys.stderr.write(f"torch cannot be loaded: {error}\n")
+        return 1
+    out: dict[str, Any] = {
+        "tool": "gloo_sweep",
+        "format": FORMAT,
+        "torch": torch.__version__,
+        "ranks": [],
+        "warmup": options.warmup,
+        "iterations": options.iterations,
+        "results": [],
+        "complete": True,
+    }
     with tempfile.TemporaryDirectory(prefix="gloo-sweep-") as folder:
-        rendezvous = Path(folder) / "rendezvous"
-        # A wrapper that started this program must start its ranks too: its name is passed on, not this file's.
-        command = [sys.executable, sys.argv[0], *argv, "--rendezvous", str(rendezvous)]
-        ranks = [subprocess.Popen([*command, "--member", str(m)]) for m in options.members]
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        try:
-            return _wait(ranks, deadline, options)
-        finally:
-            for process in ranks:
+        for number, group in enumerate(options.groups):
+            code = _run(options, group, Path(folder), deadline)
+            if code != 0:
+                return code
+            found = json.loads((Path(folder) / f"{_name(group)}.json").read_text())
+            first = len(out["ranks"])
+            out["ranks"] += [{"rank": first + i, **place, "group": number} for i, place in enumerate(found["ranks"])]
+            out["results"] += [{**result, "group": number} for result in found["results"]]
+    sys.stdout.write(json.dumps(out) + "\n")
+    sys.stdout.flush()
+    return 1 if any(r["nwrong"] for r in out["results"]) else 0
+
+
+def _name(group: Sequence[int]) -> str:
+    return "-".join(str(m) for m in group)
+
+
+def _run(options: argparse.Namespace, group: Sequence[int], folder: Path, deadline: float) -> int:
+    """Start one process per member, wait for all, and end all as soon as one fails. Returns the exit code."""
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=_as_rank, args=(options, group, m, folder)) for m in group]
+    try:
+        for process in ranks:
+            process.start()
+        return _wait(ranks, group, deadline, options)
+    finally:
+        for process in ranks:
+            if process.pid is not None:
                 process.kill()
-            for process in ranks:
-                process.wait()
+                process.join()
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], deadline: float, options: argparse.Namespace) -> int:
+def _as_rank(options: argparse.Namespace, group: Sequence[int], member: int, folder: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(sweep(options, group, member, folder))
+
+
+def _wait(ranks: Sequence[Any], group: Sequence[int], deadline: float, options: argparse.Namespace) -> int:
     while True:
-        codes = [p.poll() for p in ranks]
-        failed = [(m, c) for m, c in zip(options.members, codes, strict=True) if c not in (None, 0)]
+        codes = [p.exitcode for p in ranks]
+        failed = [(m, c) for m, c in zip(group, codes, strict=True) if c not in (None, 0)]
         if failed:
             sys.stderr.write(f"rank {failed[0][0]} ended with exit code {failed[0][1]}\n")
             return 1
@@ -225,6 +254,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--ranks", type=int, default=2, help="processes")
     parser.add_argument("--members", default="", help="ranks that take part, comma separated; default: all")
+    parser.add_argument("--groups", default="", help="groups of ranks, each swept by itself: 0,1/2,3")
     parser.add_argument("--collectives", default=",".join(KINDS), help="comma separated")
     parser.add_argument("--min-bytes", type=int, default=64 << 10)
     parser.add_argument("--max-bytes", type=int, default=16 << 20)
@@ -232,15 +262,17 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for the whole sweep")
-    parser.add_argument("--rendezvous", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--member", type=int, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     options.collectives = options.collectives.split(",")
     unknown = [c for c in options.collectives if c not in KINDS]
     if unknown:
         parser.error(f"no collective {unknown[0]!r}; known: {', '.join(KINDS)}")
-    options.members = [int(m) for m in options.members.split(",")] if options.members else list(range(options.ranks))
-    if len(set(options.members)) != len(options.members) or len(options.members) < 2:
+    asked = options.groups or options.members or ",".join(str(r) for r in range(options.ranks))
+    try:
+        options.groups = [[int(m) for m in group.split(",")] for group in asked.split("/")]
+    except ValueError:
+        parser.error(f"ranks {asked!r}: expected numbers, as 0,1 or in groups 0,1/2,3")
+    if any(len(set(group)) != len(group) or len(group) < 2 for group in options.groups):
         parser.error("a sweep needs two or more different ranks")
     if options.iterations < 1 or options.factor < 2 or options.min_bytes < ELEMENT_BYTES:
         parser.error("iterations of 1 or more, a factor of 2 or more and sizes of 4 bytes or more are needed")
@@ -249,9 +281,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the sweep. Returns the exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    options = _options(given)
-    return supervise(options, given) if options.member is None else sweep(options)
+    return supervise(_options(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

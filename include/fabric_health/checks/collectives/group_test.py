@@ -1,4 +1,4 @@
-"""One test of isolation: an all_reduce of a few nodes on all their rails or on one alone, and the bandwidth it gave."""
+"""One test of isolation: an all_reduce of a few nodes or ranks, and the bandwidth it gave."""
 
 from __future__ import annotations
 

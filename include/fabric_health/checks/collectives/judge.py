@@ -5,16 +5,16 @@ A breach that several launches of an engine share is one finding: it names them 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.asked import asked
-from fabric_health.checks.collectives.comparability import peer_key
 from fabric_health.checks.collectives.pair_judge import judge_pairs
-from fabric_health.checks.collectives.peers import Slow, best_launch, largest_size, slow_units
+from fabric_health.checks.collectives.peer_judge import judge_peers, size_text
+from fabric_health.checks.collectives.peers import largest_size
 from fabric_health.checks.collectives.settings import Settings, settings
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, LaunchProblem
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
@@ -22,8 +22,6 @@ from fabric_health.evidence import ReachStatus
 
 CHECK = "collectives"
 _NAMED = 4
-_CRITICAL_GAP = 0.10
-"""From this share on a slow unit is critical: ours: no healthy fleet that we know of spreads as far."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
         *_problems(rows, context, causes),
         *_complete(rows, context, causes),
         *_floors(rows, rules),
-        *_peers(rows, rules),
+        *judge_peers(rows, rules),
         *_spread(rows, rules),
         *judge_pairs(rows, rules),
     ]
@@ -243,7 +241,7 @@ def _floors(rows: RowSet, rules: Settings) -> Iterator[Finding]:
                 metric=f"{floor.collective}.{floor.group}.busbw_gbps",
                 severity=Severity.CRITICAL,
                 summary=f"{floor.collective} on {_where(group, worst)} reaches {value:.1f} GB/s of bus bandwidth at "
-                f"{_bytes(worst.size_bytes)}, {(1 - value / floor.busbw_gbps) * 100:.1f} % below the floor of "
+                f"{size_text(worst.size_bytes)}, {(1 - value / floor.busbw_gbps) * 100:.1f} % below the floor of "
                 f"{floor.busbw_gbps:g} GB/s for {floor.sku}.",
                 expected=f">= {floor.busbw_gbps:g} GB/s",
                 actual=f"{value:.2f} GB/s (median of {len(at_largest)})",
@@ -252,99 +250,6 @@ def _floors(rows: RowSet, rules: Settings) -> Iterator[Finding]:
                 command="job",
                 evidence_unit=worst.launch,
             )
-
-
-def _peers(rows: RowSet, rules: Settings) -> Iterator[Finding]:
-    """Nodes among nodes, rails among rails: same collective, same everything, at the largest size all reached."""
-    grouped: dict[tuple[str, str, str], list[Collective]] = defaultdict(list)
-    for row in rows.of(Collective):
-        if row.group_kind in ("node", "rail") and not row.group.endswith(":slowest") and not row.wrong:
-            grouped[row.engine, row.group_kind, row.collective].append(row)
-    for (engine, kind, collective), found in sorted(grouped.items()):
-        by_key: dict[str, list[Collective]] = defaultdict(list)
-        for row in largest_size(found):
-            by_key[peer_key(row)].append(row)
-        for same in by_key.values():
-            yield from _other_transports(same, kind)
-            values = best_launch(same)
-            if len(values) < rules.peers.minimum:
-                yield _too_few(engine, kind, collective, len(values), rules)
-                continue
-            for slow in slow_units(values, rules.peers):
-                yield _slow(slow, [r for r in same if r.group == slow.unit], len(values), kind)
-
-
-def _other_transports(same: Sequence[Collective], kind: str) -> Iterator[Finding]:
-    """Units that connect otherwise than most of their peers: SHM where others have P2P, another network."""
-    used = {r.group: r for r in same if r.transport is not None}
-    if len(used) < 3:
-        return
-    usual, share = Counter(r.transport for r in used.values()).most_common(1)[0]
-    for group, row in sorted(used.items()):
-        if row.transport == usual or share * 2 <= len(used):
-            continue
-        yield finding(
-            check=CHECK,
-            rule="transport_as_peers",
-            unit=group,
-            unit_kind=kind,
-            metric=f"{row.collective}.{kind}.transport",
-            severity=Severity.WARNING,
-            summary=f"{group} connects its ranks by {row.transport}, {share} of its {len(used) - 1} peers by {usual}.",
-            expected=usual,
-            actual=row.transport,
-            action="Look at NVLink, peer access, ACS and IOMMU of the node, and at the RDMA devices the job sees.",
-            source="NCCL_DEBUG=INFO log",
-            command="job",
-            evidence_unit=row.launch,
-        )
-
-
-def _slow(slow: Slow, own: Sequence[Collective], peers: int, kind: str) -> Finding:
-    worst = min(own, key=lambda r: r.busbw_gbps)
-    below = sum(r.busbw_gbps < slow.median for r in own)
-    unsaid = (
-        "Which of its GPUs, NVLinks or switches cannot be said from this."
-        if kind == "node"
-        else "A rail is as slow as its slowest member: which node's NIC or which switch cannot be said from this."
-    )
-    action = (
-        "Test its GPUs by themselves; look at NVLink errors, clocks and PCIe links of the node."
-        if kind == "node"
-        else "Isolate the rail: pairs of nodes on it, each with different partners; look at its leaf switch."
-    )
-    return finding(
-        check=CHECK,
-        rule=f"{kind}_as_fast_as_peers",
-        unit=slow.unit,
-        unit_kind=kind,
-        metric=f"{worst.collective}.{kind}.busbw_gbps",
-        severity=Severity.CRITICAL if slow.gap >= _CRITICAL_GAP else Severity.WARNING,
-        summary=f"{slow.unit} is {slow.gap * 100:.1f} % slower than its {peers - 1} peers: {slow.value:.1f} GB/s of "
-        f"{worst.collective} bus bandwidth at {_bytes(worst.size_bytes)} against a median of {slow.median:.1f} GB/s, "
-        f"below it in {below} of {len(own)} measurements. {unsaid}",
-        expected=f"about {slow.median:.2f} GB/s",
-        actual=f"{slow.value:.2f} GB/s (modified z {slow.z:.1f})",
-        action=action,
-        source="Iglewicz and Hoaglin 1993: modified z-score beyond 3.5; gap of site settings",
-        command="job",
-        evidence_unit=worst.launch,
-    )
-
-
-def _too_few(engine: str, kind: str, collective: str, peers: int, rules: Settings) -> Finding:
-    return finding(
-        check=CHECK,
-        rule=f"{kind}_as_fast_as_peers",
-        unit=engine,
-        unit_kind="benchmark",
-        metric=f"{collective}.{kind}.busbw_gbps",
-        severity=Severity.INFO,
-        kind=FindingKind.NOT_JUDGED,
-        summary=f"{peers} {kind}s are too few to tell a slow one from their spread; {rules.peers.minimum} are needed.",
-        expected=f">= {rules.peers.minimum} peers",
-        actual=str(peers),
-    )
 
 
 def _spread(rows: RowSet, rules: Settings) -> Iterator[Finding]:
@@ -366,7 +271,8 @@ def _spread(rows: RowSet, rules: Settings) -> Iterator[Finding]:
             unit_kind="benchmark",
             metric=f"{collective}.time_cv",
             severity=Severity.INFO,
-            summary=f"Iterations of {collective} at {_bytes(worst.size_bytes)} vary by {cv * 100:.1f} % of their mean.",
+            summary=f"Iterations of {collective} at {size_text(worst.size_bytes)} vary by {cv * 100:.1f} % of their "
+            "mean.",
             expected=f"<= {rules.iteration_cv * 100:g} %",
             actual=f"{cv * 100:.1f} %",
             action="Look for other traffic on the fabric and for congestion counters during the run.",
@@ -384,13 +290,6 @@ def _unit(row: Collective) -> tuple[str, str]:
 
 def _where(group: str, row: Collective) -> str:
     return f"all {row.nodes} nodes" if group == "all" else group
-
-
-def _bytes(size: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= scale:
-            return f"{size / scale:.4g} {unit}"
-    return f"{size} B"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,12 +6,13 @@ median absolute deviation has a floor, so that a fleet of identical values does 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fabric_health.checks.collectives.settings import PeerSettings
+from fabric_health.checks.collectives.settings import LEAST_PAIRS, GlooSettings, PeerSettings
 from fabric_health.checks.collectives.tables import Collective
 
 _NORMAL_QUARTILE = 0.6745
@@ -41,6 +42,22 @@ def slow_units(values: Mapping[str, float], rules: PeerSettings) -> list[Slow]:
         z, gap = _NORMAL_QUARTILE * (value - centre) / spread, (centre - value) / centre
         if z < -rules.modified_z and gap >= rules.gap:
             out.append(Slow(unit, value, centre, gap, z))
+    return sorted(out, key=lambda s: (s.value, s.unit))
+
+
+def slow_pairs(values: Mapping[str, float], gloo: GlooSettings, z: float) -> list[Slow]:
+    """Return the pairs of ranks that are slow, slowest first; none with too few of them.
+
+    Three pairs do not tell their own spread, so that it is the usual noise of a launch, of the logarithm, that a pair
+    must be ``z`` times below the median, and by the gap.
+    """
+    centre = median(values.values()) if len(values) >= LEAST_PAIRS else 0.0
+    out = []
+    for unit, value in values.items():
+        if 0 < value < centre:
+            below, gap = math.log(value / centre) / gloo.pair_noise, (centre - value) / centre
+            if below < -z and gap >= gloo.pair_gap:
+                out.append(Slow(unit, value, centre, gap, below))
     return sorted(out, key=lambda s: (s.value, s.unit))
 
 

@@ -19,7 +19,9 @@ class CollectiveLaunch(Row):
     launch: str = column("launch: an independent repetition, unique within the run")
     engine: str = column("`nccl-tests`, `lab_fleet`, `gloo` or `perftest`")
     workload: str = column("collective, `sweep` for several in one launch, or the perftest program")
-    grouping: str = column("`all` ranks together, a group per `node`, a group per `rail`, or a `pair` of nodes")
+    grouping: str = column(
+        "`all` ranks together, a group per `node`, a group per `rail`, groups of `ranks`, or a `pair` of nodes"
+    )
     usable: bool = column("whether its numbers may be used: false where a rule in `collective_problems` refuses them")
     nodes_asked: int = column("nodes asked for; 0 where the launch runs on the machine that starts it", minimum=0)
     ranks_asked: int = column("ranks asked for", minimum=1)
@@ -61,10 +63,10 @@ class Collective(Row):
 
     launch: str = column("launch: an independent repetition")
     group: str = column(
-        "`all` ranks together; a node (`gpu-007`) or a rail (`rail-3`) by itself; `node:slowest` or `rail:slowest` "
-        "where the tool reports only the slowest of its groups"
+        "`all` ranks together; a node (`gpu-007`) or a rail (`rail-3`) by itself; two of gloo's ranks (`ranks-2-3`); "
+        "`node:slowest` or `rail:slowest` where the tool reports only the slowest of its groups"
     )
-    group_kind: str = column("`all`, `node` or `rail`")
+    group_kind: str = column("`all`, `node`, `rail` or `ranks`")
     collective: str = column("`all_reduce`, `all_gather`, `reduce_scatter`, `alltoall`, `broadcast`, `sendrecv`, ...")
     dtype: str = column("element type, e.g. `float`")
     redop: str = column("reduction, `none` where the collective has none")
@@ -165,22 +167,26 @@ class Isolation(Row):
         "What isolating a slow node or rail gave: the unit at fault, or why none could be named."
     )
 
-    case: str = column("what was looked into: `rail-2` or `nodes`, with the number of the SKU where there are several")
+    case: str = column(
+        "what was looked into: `rail-2`, `nodes` (with the number of the SKU where there are several) or `ranks`"
+    )
     number: int = column("number of the outcome within the case", minimum=0)
     outcome: str = column("`blamed`, `undecided` or `nothing` (the tests are not slow)")
-    engine: str = column("`nccl-tests` or `lab_fleet`")
+    engine: str = column("`nccl-tests`, `lab_fleet` or `gloo`")
     tests: int = column("launches that tested groups", unit="launches", minimum=0)
     references: int = column("launches that measured what a sound group of the same shape reaches", minimum=0)
     rounds: int = column("rounds of tests", minimum=0)
     minutes: float = column("time that the case's launches took", unit="min", minimum=0)
     reason: str = column("in words: what was ruled out, or why nothing could be named")
-    unit: str | None = optional("unit at fault: `gpu-003/mlx5_2`, `gpu-003`, `leaf-3`, `rail-4`; null when not blamed")
-    unit_kind: str | None = optional("`nic`, `node`, `switch`, `rail` or `path`")
+    unit: str | None = optional(
+        "unit at fault: `gpu-003/mlx5_2`, `gpu-003`, `leaf-3`, `rail-4`, `localhost/rank-3`; null when not blamed"
+    )
+    unit_kind: str | None = optional("`nic`, `node`, `switch`, `rail`, `path` or `rank`")
     rail: int | None = optional("rail that is slow, null when it is not one alone", minimum=0)
     extent: str | None = optional("`rail`, `whole` (every rail), `together` (only all rails at once) or `not told`")
     loss: float | None = optional("share of the bandwidth that is lost", unit="1", maximum=1)
     loss_low: float | None = optional("lower end of the 95 % interval of the loss", unit="1", maximum=1)
     loss_high: float | None = optional("upper end of the 95 % interval of the loss", unit="1", maximum=1)
     confidence: float | None = optional("posterior probability of exactly this", unit="1", minimum=0, maximum=1)
-    partners: str | None = optional("nodes that the unit was slow with, comma separated")
+    partners: str | None = optional("nodes or ranks that the unit was slow with, comma separated")
     candidates: str | None = optional("what it may be, where that could not be told apart, comma separated")

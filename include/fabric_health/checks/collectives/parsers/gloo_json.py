@@ -46,11 +46,13 @@ def read_gloo(text: str) -> Reading:
             reading.fault("output_readable", "a rank without number, group or host")
             continue
         reading.devices.append(Device(rank, group, host[:255], count(found.get("member"))))
-    budget = MAX_SAMPLES
+    groups, budget = {d.group for d in reading.devices}, MAX_SAMPLES
     for entry in raw["results"][:MAX_LINES]:
         row, budget = _line(entry if isinstance(entry, dict) else {}, budget)
         if row is None:
             reading.fault("output_readable", f"a result that is not one: {str(entry)[:120]}")
+        elif groups and row.group not in groups:
+            reading.fault("output_readable", f"a result of group {row.group}, which no rank is in")
         else:
             reading.lines.append(row)
     reading.concluded = raw.get("complete") is True
@@ -61,7 +63,9 @@ def _line(entry: Mapping[str, Any], budget: int) -> tuple[Line | None, int]:
     size, time, group = count(entry.get("size")), number(entry.get("time_us")), count(entry.get("group", 0))
     algbw, busbw, wrong = number(entry.get("alg_bw")), number(entry.get("bus_bw")), count(entry.get("nwrong"))
     collective, root, samples = entry.get("collective"), entry.get("root"), entry.get("times_us")
-    if size is None or group is None or time is None or algbw is None or busbw is None or not isinstance(collective, str):
+    if size is None or group is None or time is None or algbw is None or busbw is None:
+        return None, budget
+    if not isinstance(collective, str):
         return None, budget
     if not isinstance(root, int) or isinstance(root, bool) or abs(root) > 1 << 30 or not isinstance(samples, list):
         return None, budget
