@@ -45,12 +45,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Week:
-    """What a week recorded, what the comparison said, and the names of the changes that did it."""
+    """What a week recorded, what was said of it, which nodes lost, and the attributes of the changes that did it."""
 
     changes: list[RecordedChange]
     moved: dict[str, float]
     unmoved: list[str]
     reach: dict[str, list[str]]
+    hit: frozenset[str]
     injected: frozenset[str]
 
 
@@ -66,7 +67,7 @@ def week(case: Case, rng: random.Random) -> Week:
         found[rng.choice([n for n in names if n not in lost])] = 0.04
     unmoved = [n for n in names if n not in found and rng.random() >= 0.02]
     changes = [c for group in made for c in group] + _meanwhile(names, rng)
-    return Week(changes, found, unmoved, reach, frozenset(group[0].attribute for group in made))
+    return Week(changes, found, unmoved, reach, frozenset(hit), frozenset(group[0].attribute for group in made))
 
 
 def _made(kind: int, nodes: list[str]) -> list[RecordedChange]:
@@ -109,12 +110,12 @@ def outcome(week: Week, found: Attribution) -> str:
 
 
 def simulate(case: Case, repeats: int, seed: int) -> dict[str, float]:
-    """Return the share of each outcome over weeks in which some node was found slower."""
+    """Return the share of each outcome over weeks in which a node that lost was found slower."""
     counts: Counter[str] = Counter()
     rng = random.Random(f"{seed} {case}")
     while counts["weeks"] < repeats:
         drawn = week(case, rng)
-        if not drawn.moved:
+        if not drawn.hit & drawn.moved.keys():
             continue
         found = rank(drawn.changes, drawn.moved, drawn.unmoved, drawn.reach)
         told = outcome(drawn, found)

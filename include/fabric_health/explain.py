@@ -88,7 +88,12 @@ def _node_cable(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
 def _slow_nic(port: ByRule, nic: ByRule) -> Iterator[tuple[Finding, Finding]]:
     """Yield (effect, cause) of a NIC that makes its rail slow: the worst that an audit says of either end."""
     slow = nic.get(ISOLATED)
-    seen = [f for f in (*port.values(), *nic.values()) if f.rule != ISOLATED and f.kind == FindingKind.DEVIATION]
+    # What somebody expects explains no loss: that it costs performance is news.
+    seen = [
+        f
+        for f in (*port.values(), *nic.values())
+        if f.rule != ISOLATED and f.kind == FindingKind.DEVIATION and f.acknowledged_by is None
+    ]
     if slow is not None and seen:
         yield slow, max(seen, key=lambda f: (_RANK[Severity(f.severity)], f.rule))
 

@@ -29,11 +29,11 @@ from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run, Severity, asked
 from fabric_health.errors import UsageError
 from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
-from fabric_health.explain import link_explanations
 from fabric_health.history import Previous, judged_part, load_part, previous
 from fabric_health.jobs.spec import JobResult, JobSpec
 from fabric_health.judged import read_findings, write_findings
 from fabric_health.landed import Landed, report_data
+from fabric_health.linked import linked
 from fabric_health.maintenance import Change, site_for
 from fabric_health.run_document import RunDocument, decode, document_key, encode
 from fabric_health.site import Fabric, Node, Site, Switch
@@ -260,14 +260,14 @@ def isolate(rooms: Rooms, ref: str) -> dict[str, Any]:
 
 
 def explain(rooms: Rooms, ref: str) -> dict[str, int]:
-    """Link findings that another one explains, across checks, and land findings and coverage.
+    """Link findings that another one explains or that somebody expects, and land findings and coverage.
 
     A check that did not finish is not skipped: all its units are landed as not judged.
     """
     run = load_run(rooms, ref)
     judged = {name: _judged(rooms, run, name) for name in run.checks}
     everything = [f for found in judged.values() for f in found or ()]
-    explained = {f.finding: f for f in link_explanations(everything, rooms.site)}
+    explained = {f.finding: f for f in linked(rooms.store, rooms.site, run, everything)}
     unfinished = 0
     for name, found in judged.items():
         check = registry.check(name)
@@ -285,6 +285,7 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
     return {
         "findings": len(everything),
         "explained": sum(f.explained_by is not None for f in explained.values()),
+        "acknowledged": sum(f.acknowledged_by is not None for f in explained.values()),
         "unfinished_checks": unfinished,
     }
 

@@ -17,9 +17,11 @@ from typing import Any, Literal
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from fabric_health.errors import SiteError, UsageError
+from fabric_health.site_expected import expected_changes, names_in
 from fabric_health.site_file import (
     MAX_SITE_BYTES,
     CableGroup,
+    ExpectedChange,
     Identifier,
     Nic,
     NodeGroup,
@@ -36,10 +38,12 @@ from fabric_health.site_file import (
     Thresholds,
     read_site_file,
 )
+from fabric_health.verdict.expected import Expected
 
 __all__ = [
     "Cable",
     "CableGroup",
+    "ExpectedChange",
     "Fabric",
     "Identifier",
     "Nic",
@@ -145,6 +149,7 @@ class Site:
     jobs: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     retention: Retention = field(default_factory=Retention)
+    expected_changes: tuple[Expected, ...] = ()
     _by_name: dict[str, Node | Switch] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -240,6 +245,14 @@ class _Expansion:
         nodes = self._nodes()
         switches, golden_texts = self._switches({n.name for n in nodes})
         cables = self._cables({n.name: n for n in nodes}, {s.name: s for s in switches})
+        expected = expected_changes(
+            self.file.expected_changes,
+            {n.name: n.sku for n in nodes},
+            [s.name for s in switches],
+            [*self.file.skus, *names_in(self.file.checks)],
+            self._expand,
+            self._fault,
+        )
         if self.faults:
             raise SiteError("\n".join(self.faults))
         digest = hashlib.sha256(self.source.text.encode())
@@ -261,6 +274,7 @@ class _Expansion:
             jobs=f.jobs,
             checks=f.checks,
             retention=f.retention,
+            expected_changes=expected,
         )
 
     def _fault(self, loc: tuple[str | int, ...], message: str) -> None:

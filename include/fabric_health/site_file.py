@@ -6,11 +6,12 @@ import contextlib
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from fabric_health.errors import SiteError
 
@@ -131,6 +132,29 @@ class Retention(_Model):
     )
 
 
+Named = Annotated[str, StringConstraints(min_length=1, max_length=300, strip_whitespace=True)]
+
+
+class ExpectedChange(_Model):
+    """A difference that is wanted, or known, until a date. Patterns know ``*`` and ``?``."""
+
+    units: Named = Field(description="units as ranges, with their parts: gpu-[001-004],leaf-1/swp3")
+    attribute: Named | None = Field(None, description="pattern of facts and config lines")
+    metric: Named | None = Field(None, description="pattern of the metric of findings")
+    rule: Named | None = Field(None, description="pattern of the rule of findings")
+    value: Named | None = Field(None, description="pattern of the value that is expected; default: any")
+    owner: Named = Field(description="who answers for it")
+    reason: Named
+    ticket: Named | None = None
+    expires: date = Field(description="last day (UTC) on which it holds: 2026-12-31")
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> ExpectedChange:
+        if sum(x is not None for x in (self.attribute, self.metric, self.rule)) != 1:
+            raise ValueError("expected one of attribute, metric and rule")
+        return self
+
+
 class Thresholds(_Model):
     """Limits of the rules; every default has its source in docs/thresholds.md."""
 
@@ -166,6 +190,7 @@ class SiteFile(_Model):
     storage: Storage = Storage()
     retention: Retention = Retention()
     thresholds: Thresholds = Thresholds()
+    expected_changes: tuple[ExpectedChange, ...] = Field((), max_length=1000)
     jobs: dict[str, Any] = Field(default_factory=dict, description="how workloads run; see docs/jobs.md")
     checks: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of checks, by check")
 

@@ -13,7 +13,7 @@ Reach = Mapping[str, frozenset[str]]
 
 
 def reach_of(site: Site) -> Reach:
-    """Return, per NIC, switch port and switch, the units behind it: NICs, their nodes, and rails (``rail-3``).
+    """Return, per node, NIC, switch port and switch, the units behind it: NICs, their nodes, and rails (``rail-3``).
 
     A port between two switches reaches what is behind either end's leaf side: everything that a leaf carries may pass
     its uplinks, and everything may pass a spine. What is not in the plan is not in the answer.
@@ -23,6 +23,7 @@ def reach_of(site: Site) -> Reach:
     for node in site.nodes:
         for nic in node.sku.nics:
             out[node.nic_unit(nic.name)] = {node.nic_unit(nic.name), node.name, f"rail-{nic.rail}"}
+            out.setdefault(node.name, {node.name}).add(f"rail-{nic.rail}")
     for cable in site.cables:
         if cable.peer_kind == "node":
             units = {f"{cable.peer}/{cable.peer_port}", cable.peer, f"rail-{cable.rail}"}

@@ -74,13 +74,16 @@ def print_answer(rooms: Any, ref: str) -> Answer:
 
     document = pipeline.load_run(rooms, ref)
     record = load_part(rooms.store, Run, document.key, "run")[0]
-    look = answers.news(Landed(rooms.store, document).of(Finding))
+    found = Landed(rooms.store, document).of(Finding)
+    look, expected = answers.news(found), answers.acknowledged(found)
     out.print()
     show(f"{record.answer}  {record.headline}")
     for f in look[:SHOWN]:
         finding_block(f)
     if len(look) > SHOWN:
         show(f"and {len(look) - SHOWN} more; all are in the view current_findings")
+    for f in expected[:SHOWN]:
+        show(f"acknowledged  {f.unit}  {f.summary} [{f.acknowledged_by}]")
     show(f"coverage  {record.coverage_ratio:.1%} of (check, unit) pairs in scope judged")
     return Answer(record.answer)
 

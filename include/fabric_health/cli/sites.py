@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,11 @@ def validate(file: Annotated[Path, typer.Argument(help="site file (YAML)")]) -> 
         f"{file}: site {site.name!r} is valid: {len(site.nodes)} nodes, {len(site.switches)} switches, "
         f"{len(site.cables)} cables"
     )
+    today = datetime.now(UTC).date()
+    for entry in site.expected_changes:
+        if entry.expired(today):
+            what = entry.attribute or entry.metric or entry.rule
+            show(f"{file}: expected_changes.{entry.number}: {what}: {entry.told(today)}; what it names is news again")
 
 
 def _faults_of_settings(site: Site) -> Iterator[str]:

@@ -73,6 +73,10 @@ def finding_block(f: Finding) -> None:
     since = f.first_seen.strftime("since %Y-%m-%d") if f.first_seen else ""
     out.print(f"\n[{style}]{f.severity:9}[/{style}] [bold]{_plain(f.unit)}[/bold]  [dim]{since}[/dim]")
     show(f"          {f.summary}")
+    if f.acknowledged_by:
+        show(f"          acknowledged by {f.acknowledged_by}")
+    elif f.acknowledgement_expired:
+        show(f"          acknowledgement by {f.acknowledgement_expired}")
     if f.expected is not None or f.actual is not None:
         show(f"          expected {f.expected or 'unknown'}; actual {f.actual or 'unknown'}")
     for n, line in enumerate((f.action or "").splitlines()):

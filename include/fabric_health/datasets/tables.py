@@ -72,6 +72,10 @@ class Finding(Row):
     first_seen: datetime | None = optional("start of the first run of the unbroken series that shows it, UTC")
     explained_by: str | None = optional("id of the finding that explains this one")
     evidence_unit: str | None = optional("what was asked for the evidence, where it is not the unit: a launch")
+    acknowledged_by: str | None = optional(
+        "who expects it, until when and why (site file, `expected_changes`); such a finding is no news"
+    )
+    acknowledgement_expired: str | None = optional("the same of an entry that has expired: the finding is news again")
 
 
 def finding(

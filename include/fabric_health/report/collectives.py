@@ -261,7 +261,10 @@ def _cell(
     if found is None:
         return PeerCell(unit, told, share, "", f"shade-{sum(share <= -limit for limit in SHADES)}")
     look = fabric_map.CRITICAL if found.severity == Severity.CRITICAL else fabric_map.WARNING
-    look = look if found.explained_by is None else fabric_map.EXPLAINED
+    if found.acknowledged_by is not None:
+        look = fabric_map.ACKNOWLEDGED
+    elif found.explained_by is not None:
+        look = fabric_map.EXPLAINED
     anchor = found.finding if found.finding in linked else None
     return PeerCell(unit, f"{told}. {found.summary}", share, look[0], look[2], anchor)
 

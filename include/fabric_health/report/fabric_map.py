@@ -13,6 +13,7 @@ FINE = ("·", "fine", "fine")
 WARNING = ("!", "warning", "warning")
 CRITICAL = ("✕", "critical", "critical")
 EXPLAINED = ("→", "explained by another finding", "explained")
+ACKNOWLEDGED = ("○", "acknowledged", "acknowledged")
 UNKNOWN = ("?", "not measured", "unknown")
 
 
@@ -126,13 +127,14 @@ class _Looks:
         """Return the cell of ``unit``; ``missing``: nothing was read of it."""
         found = self._by_unit.get(unit, [])
         deviations = [f for f in found if f.kind == FindingKind.DEVIATION]
-        own = [f for f in deviations if f.explained_by is None]
+        own = [f for f in deviations if f.explained_by is None and f.acknowledged_by is None]
         if own:
             look = CRITICAL if any(f.severity == Severity.CRITICAL for f in own) else WARNING
         elif missing or len(found) > len(deviations):
             look = UNKNOWN
         else:
-            look = EXPLAINED if deviations else FINE
+            expected = [f for f in deviations if f.acknowledged_by is not None]
+            look = ACKNOWLEDGED if expected else EXPLAINED if deviations else FINE
         first = next((f for f in (*own, *found) if f.finding in self._linked), None)
         if first is not None:
             return Cell(f"{unit}: {look[1]}. {first.summary}", look[0], look[2], first.finding)

@@ -18,12 +18,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fabric_health import answer
-from fabric_health.changes import Change
 from fabric_health.checks import registry
+from fabric_health.checks.switch_config.tables import ConfigDrift
 from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity, asked
 from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.report import benchmark_plots, collectives, fabric_map, object_store, plots, text
 from fabric_health.report.data import PastRun, ReportData
+from fabric_health.verdict.expected import expected_change
 
 FINDINGS_OPEN = 50
 FINDINGS_SHOWN = 200
@@ -66,6 +67,14 @@ def _safe(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """Who expects a change, and why: ``told``, empty for nobody. ``holds``: it has not expired."""
+
+    told: str = ""
+    holds: bool = False
+
+
+@dataclass(frozen=True)
 class ChangeGroup:
     """Equal changes of several units, shown as one line."""
 
@@ -73,6 +82,15 @@ class ChangeGroup:
     before: str
     after: str
     units: tuple[str, ...]
+    expected: Expectation
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """A config line that changed."""
+
+    line: ConfigDrift
+    expected: Expectation
 
 
 @dataclass(frozen=True)
@@ -124,7 +142,8 @@ def _page(data: ReportData) -> dict[str, Any]:
     by_id = {f.finding: f for f in data.findings}
     explained = [f for f in data.findings if f.explained_by]
     info = [f for f in data.findings if f.severity == Severity.INFO and not f.explained_by]
-    shown = [*look[:FINDINGS_SHOWN], *explained[:FINDINGS_SHOWN]]
+    expected = answer.acknowledged(data.findings)
+    shown = [*look[:FINDINGS_SHOWN], *expected[:FINDINGS_SHOWN], *explained[:FINDINGS_SHOWN]]
     anchors = {f.finding for f in (*shown, *info[:FINDINGS_SHOWN])}
     scope = {c.unit for c in data.coverage}
     drift = {against: [d for d in data.drift if d.against == against] for against in ("golden", "previous")}
@@ -137,6 +156,7 @@ def _page(data: ReportData) -> dict[str, Any]:
             Explained(f, by_id.get(f.explained_by or ""), f.explained_by in anchors) for f in explained[:FINDINGS_SHOWN]
         ],
         "explained_total": len(explained),
+        "acknowledged": expected,
         "info": info,
         "open": FINDINGS_OPEN,
         "limit": FINDINGS_SHOWN,
@@ -149,14 +169,12 @@ def _page(data: ReportData) -> dict[str, Any]:
         "port_grid": fabric_map.port_grid(data, {f.finding for f in shown}),
         "golden_drift": drift["golden"][:DRIFT_SHOWN],
         "golden_total": len(drift["golden"]),
-        "config_changes": drift["previous"][:DRIFT_SHOWN],
-        "config_changes_total": len(drift["previous"]),
         "trend": Markup(plots.findings_over_runs([*data.past, _this(data)])),  # noqa: S704  # made by us, from numbers
         "coverage": _coverage(data),
         "quality_failed": [q for q in data.quality if not q.success][:QUALITY_SHOWN],
         "quality_met": sum(q.success for q in data.quality),
         "quarantine": data.quarantine[:20],
-        **_changes(data.changes),
+        **_changes(data, drift["previous"]),
         **_benchmarks(data, frozenset(anchors)),
     }
 
@@ -206,17 +224,36 @@ def _evidence_links(data: ReportData) -> Any:
     return link
 
 
-def _changes(changes: Sequence[Change]) -> dict[str, Any]:
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for c in changes:
-        groups.setdefault((c.attribute, c.before or "(none)", c.after or "(none)"), []).append(c.unit)
-    grouped = [ChangeGroup(a, b, n, tuple(units)) for (a, b, n), units in groups.items()]
+def _changes(data: ReportData, lines: Sequence[ConfigDrift]) -> dict[str, Any]:
+    groups: dict[tuple[Expectation, str, str, str], list[str]] = {}
+    for c in data.changes:
+        told = _expectation(data, c.unit, c.attribute, c.after)
+        groups.setdefault((told, c.attribute, c.before or "(none)", c.after or "(none)"), []).append(c.unit)
+    facts = [ChangeGroup(a, b, n, tuple(units), told) for (told, a, b, n), units in groups.items()]
+    configs = [
+        ConfigChange(d, _expectation(data, f"{d.switch}/{d.port}" if d.port else d.switch, d.path, d.actual))
+        for d in lines
+    ]
+    # What nobody expects comes first.
+    facts.sort(key=lambda g: g.expected.holds)
+    configs.sort(key=lambda c: c.expected.holds)
     return {
-        "changes": grouped[:CHANGES_SHOWN],
-        "change_groups": len(grouped),
-        "changes_total": len(changes),
-        "changed_units": len({c.unit for c in changes}),
+        "changes": facts[:CHANGES_SHOWN],
+        "change_groups": len(facts),
+        "changes_total": len(data.changes),
+        "changed_units": len({c.unit for c in data.changes}),
+        "changes_expected": any(e.told for e in (*(g.expected for g in facts), *(c.expected for c in configs))),
+        "changes_acknowledged": sum(len(g.units) for g in facts if g.expected.holds)
+        + sum(c.expected.holds for c in configs),
+        "config_changes": configs[:DRIFT_SHOWN],
+        "config_changes_total": len(configs),
     }
+
+
+def _expectation(data: ReportData, unit: str, attribute: str, after: str | None) -> Expectation:
+    on = data.record.started_at.astimezone(UTC).date()
+    entry = expected_change(unit, attribute, after, data.site.expected_changes)
+    return Expectation(entry.told(on), not entry.expired(on)) if entry else Expectation()
 
 
 def _coverage(data: ReportData) -> list[CoverageLine]:
