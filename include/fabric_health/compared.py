@@ -200,6 +200,8 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     Nothing comparable at all is NOT_COMPARABLE, or INCONCLUSIVE where there was nothing to compare with.
     """
     counting = [x for x in judged if x.role == "touched"] if change else list(judged)
+    if not judged and odd and not any(o.closest for o in odd):
+        return Whole(Outcome.INCONCLUSIVE, why, "this run is what the next ones are compared with")
     if not counting:
         if odd and any(o.closest for o in odd):
             return Whole(Outcome.NOT_COMPARABLE, "; ".join(differences(o) for o in _one_each(odd))[:1000])

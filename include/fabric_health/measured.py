@@ -62,7 +62,7 @@ def read(store: ObjectStore, site: Site, key: RunKey, earlier: Sequence[str]) ->
     """
     with sql.connect(store, key) as connection:
         runs = [*dict.fromkeys((*earlier, key.run))]
-        table = connection.execute(_QUERY, [site.name, list(JUDGED), runs]).to_arrow_table()
+        table = connection.sql(_QUERY, params=[site.name, list(JUDGED), runs]).to_arrow_table()
     return arrange(table, key.run, groups_of(site))
 
 

@@ -4,7 +4,8 @@ A stage takes a reference to the run (the key of its run document) and returns s
 needs is read from the store and everything it makes is written there under keys that depend on the run alone, so
 any stage can be repeated: it writes the same objects again.
 
-    open_run -> (collect -> land -> judge) for each check -> isolate -> explain -> check_quality -> conclude -> publish
+    open_run -> (collect -> land -> judge) for each check -> isolate -> compare -> explain -> check_quality -> conclude
+             -> publish
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fabric_health import __version__, answer, isolation_cases, launching, reach
+from fabric_health import __version__, answer, compared, isolation_cases, launching, reach
 from fabric_health.checks import registry
 from fabric_health.checks.check import Check, Context, Launch, RowSet, Unit
 from fabric_health.connections import ConnectionSource
@@ -111,16 +112,31 @@ class Finished:
     page: dict[str, str]
 
 
-def run_all(rooms: Rooms, *, dag: str, scheduler_run_id: str, checks: Sequence[str], scope: str | None) -> Finished:
+def run_all(
+    rooms: Rooms,
+    *,
+    dag: str,
+    scheduler_run_id: str,
+    checks: Sequence[str],
+    scope: str | None = None,
+    change: Change | None = None,
+) -> Finished:
     """Run every stage in this process, one after the other, as the command line does."""
     ref = open_run(
-        rooms, dag=dag, scheduler_run_id=scheduler_run_id, started_at=datetime.now(UTC), checks=checks, scope=scope
+        rooms,
+        dag=dag,
+        scheduler_run_id=scheduler_run_id,
+        started_at=datetime.now(UTC),
+        checks=checks,
+        scope=scope,
+        change=change,
     )
     for name in load_run(rooms, ref).checks:
         collect(rooms, ref, name)
         land(rooms, ref, name)
         judge(rooms, ref, name)
     isolate(rooms, ref)
+    compare(rooms, ref)
     explain(rooms, ref)
     check_quality(rooms, ref)
     return Finished(ref, conclude(rooms, ref), publish(rooms, ref))
@@ -259,6 +275,13 @@ def isolate(rooms: Rooms, ref: str) -> dict[str, Any]:
     return isolating.isolate(*_opened(rooms, ref))
 
 
+def compare(rooms: Rooms, ref: str) -> dict[str, Any]:
+    """Hold what the run measured against what was before. Return the verdict, its reason, and what regressed."""
+    from fabric_health import comparing
+
+    return comparing.compare(*_opened(rooms, ref))
+
+
 def explain(rooms: Rooms, ref: str) -> dict[str, int]:
     """Link findings that another one explains or that somebody expects, and land findings and coverage.
 
@@ -293,15 +316,31 @@ def explain(rooms: Rooms, ref: str) -> dict[str, int]:
 def _judged(rooms: Rooms, run: RunDocument, name: str) -> list[Finding] | None:
     """Return what a check found, with what isolating made of it; None when the check has not been judged."""
     found, check = read_findings(rooms.store, run, name), registry.check(name)
-    if found is None or not registry.entry(name).isolates:
+    if found is None or not registry.entry(name).is_benchmark:
         return found
+    found = [*found, *_compared(rooms, run, check)]
+    if not registry.entry(name).isolates:
+        return _all_dated(rooms, run, check, found)
     plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
     due = isolation_cases.cases_of(found, plan, rooms.site)
     whole = isolation_cases.merged(found, read_findings(rooms.store, run, isolation_cases.PART), due)
-    if all(f.first_seen for f in whole):
-        return whole
+    return _all_dated(rooms, run, check, whole)
+
+
+def _compared(rooms: Rooms, run: RunDocument, check: Check) -> list[Finding]:
+    """Return what comparing with earlier runs found of a benchmark's units."""
+    found = read_findings(rooms.store, run, compared.PART)
+    if found is not None:
+        return [f for f in found if f.check == check.name]
+    plan = launching.read_plan(rooms.store, run, check)
+    return [compared.did_not_finish(check.name)] if plan and plan.launches else []
+
+
+def _all_dated(rooms: Rooms, run: RunDocument, check: Check, found: Sequence[Finding]) -> list[Finding]:
+    if all(f.first_seen for f in found):
+        return list(found)
     before = previous(rooms.store, run.key, check, _known(rooms, run, check))
-    return [f if f.first_seen else _dated(f, run, before) for f in whole]
+    return [f if f.first_seen else _dated(f, run, before) for f in found]
 
 
 def _covered(
@@ -352,6 +391,7 @@ def conclude(rooms: Rooms, ref: str) -> dict[str, Any]:
     result = answer.conclude(parts.of(Finding), parts.of(Coverage), parts.quality(), rooms.site.coverage_floor)
     scope = [rooms.site.unit(n) for n in run.scope]
     counts = parts.counts()
+    verdict = parts.verdict()
     record = Run(
         dag=run.dag,
         scheduler_run_id=run.scheduler_run_id,
@@ -368,11 +408,15 @@ def conclude(rooms: Rooms, ref: str) -> dict[str, Any]:
         rows_quarantined=counts.get(Quarantine.TABLE, 0),
         site_sha256=run.site_sha256,
         version=run.version,
+        verdict=verdict.outcome if verdict else None,
+        verdict_reason=verdict.reason if verdict else None,
+        ticket=run.change.ticket if run.change else None,
     )
     landing.land(rooms.store, run.key, "run", [(record, None)], (Run,))
     rooms.tell(f"{result.answer}: {result.headline}")
     return {
         "answer": result.answer.value,
+        "verdict": verdict.outcome if verdict else None,
         "headline": result.headline[:1000],
         "coverage_ratio": round(result.coverage_ratio, 4),
         "critical": result.critical,

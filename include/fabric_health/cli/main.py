@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fabric_health import __version__
-from fabric_health.cli import housekeeping, lab, results, runs, sites
+from fabric_health.cli import housekeeping, lab, results, runs, sites, verdicts
 from fabric_health.cli.terminal import Exit, fail
 from fabric_health.errors import FabricHealthError, SiteError, UsageError
 
@@ -29,6 +29,7 @@ app.add_typer(lab.app, name="lab")
 app.add_typer(sites.app, name="site")
 runs.add_to(app)
 results.add_to(app)
+verdicts.add_to(app)
 housekeeping.add_to(app)
 
 

@@ -16,7 +16,7 @@ from fabric_health.datasets.tables import Answer
 from fabric_health.errors import UsageError
 
 SHOWN = 40
-STAGES = ("collect", "land", "judge", "isolate", "explain", "quality", "conclude", "publish")
+STAGES = ("collect", "land", "judge", "isolate", "compare", "explain", "quality", "conclude", "publish")
 ScopeOption = Annotated[str | None, typer.Option("--scope", help="units, as ranges: gpu-[001-004],leaf-1")]
 
 
@@ -109,6 +109,7 @@ def stage(
     else:
         whole = {
             "isolate": pipeline.isolate,
+            "compare": pipeline.compare,
             "explain": pipeline.explain,
             "quality": pipeline.check_quality,
             "conclude": pipeline.conclude,

@@ -56,6 +56,13 @@ def connect(store: ObjectStore, open_run: RunKey | None = None) -> duckdb.DuckDB
     return connection
 
 
+def records(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Run a statement of ours with a user's ``values`` in the place of its question marks; return its rows."""
+    result = connection.execute(sql, list(values))
+    names = [d[0] for d in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
 def query(store: ObjectStore, sql: str) -> pa.Table:
     """Run one reading statement and return its result. Raises UsageError with DuckDB's message, and StoreError."""
     with connect(store) as connection:

@@ -1,0 +1,206 @@
+"""The stage that compares a run with what was before: did it hurt, where, how sure are we, and which change fits.
+
+A run without a declared change is held against the site's history; one with a change also against the run before it,
+with the units that the change left alone as controls. Everything is read from the tables, so that a repeated stage says
+the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ClusterShell.NodeSet import NodeSet
+
+from fabric_health import baselines, compared, measured, recorded_changes
+from fabric_health.checks import registry
+from fabric_health.compared import Judged, Whole
+from fabric_health.datasets import landing
+from fabric_health.datasets.contracts import Row
+from fabric_health.datasets.run import RunKey
+from fabric_health.datasets.store import ObjectStore
+from fabric_health.datasets.verdict_tables import Attribution, Verdict
+from fabric_health.judged import write_findings
+from fabric_health.maintenance import Change, role_of
+from fabric_health.measured import Measured, Measurements
+from fabric_health.site import Site
+from fabric_health.verdict import attribution, fleet, paired
+from fabric_health.verdict.attribution_words import candidate_sentence, sentence
+from fabric_health.verdict.metrics import JUDGED
+from fabric_health.verdict.outcome import Judgement, Outcome
+
+if TYPE_CHECKING:
+    from fabric_health.baselines import Reference
+    from fabric_health.pipeline import Rooms
+    from fabric_health.run_document import RunDocument
+
+CANDIDATES_KEPT = 20
+# No part of what a change of nodes or switches touches: the machine that starts jobs, the store.
+_OUTSIDE = ("machine", "object_store")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison of one run gave. ``against``: the run, or ``history``; ``why``: how that was chosen."""
+
+    against: str
+    why: str
+    whole: Whole
+    judged: tuple[Judged, ...]
+    measurements: Measurements
+    attribution: attribution.Attribution | None
+    explanation: str | None
+
+    def rows(self) -> list[Verdict]:
+        """Return the rows of table ``verdicts``, that of the run as a whole first."""
+        odd = [
+            compared.incomparable_row(o, self.against, JUDGED[o.metric].margin) for o in self.measurements.incomparable
+        ]
+        return [
+            compared.run_row(self.whole, self.against),
+            *(compared.row(j, self.against) for j in self.judged),
+            *odd,
+        ]
+
+
+def compare(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
+    """Compare a run with what was before; keep verdicts, attributions and findings. Return outcome, reason and counts.
+
+    Costs nothing but a word when the run measured nothing.
+    """
+    benchmarks = [name for name in run.checks if registry.entry(name).is_benchmark]
+    baseline = run.change.baseline if run.change else None
+    reference = baselines.reference(
+        rooms.store, rooms.site.name, checks=benchmarks, before=run.key.started_at, baseline=baseline
+    )
+    found = between(rooms.store, rooms.site, run.key, reference, run.change)
+    rows: list[tuple[Row, str | None]] = [(r, None) for r in (*found.rows(), *attributions(found))]
+    landing.land(rooms.store, run.key, compared.PART, rows, (Verdict, Attribution))
+    told = compared.findings(found.judged, found.measurements.incomparable, found.why)
+    write_findings(rooms.store, run, compared.PART, told)
+    rooms.tell(f"verdict: {found.whole.outcome}: {found.whole.reason}")
+    if found.explanation:
+        rooms.tell(f"verdict: {found.explanation}")
+    return {
+        "outcome": found.whole.outcome.value,
+        "reason": found.whole.reason[:500],
+        "against": found.against,
+        "judged": len(found.judged),
+        "regressed": [j.judgement.subject for j in found.judged if j.judgement.outcome is Outcome.REGRESSED][:20],
+    }
+
+
+def between(
+    store: ObjectStore, site: Site, key: RunKey, reference: Reference, change: Change | None = None
+) -> Comparison:
+    """Compare a run with a reference, without writing anything."""
+    against = reference.run.run if change is not None and reference.run is not None else compared.HISTORY
+    past = {h.run for h in reference.history} | ({reference.run.run} if reference.run else set())
+    found = measured.read(store, site, key, sorted(past))
+    judged: list[Judged] = []
+    panels = [m for m in found.panels if len(m.panel.runs) > 1 or reference.history]
+    for m in panels:
+        judged += _judge(m, site, change, reference, len(panels))
+    whole = compared.whole(judged, found.incomparable, change=change is not None, why=reference.why)
+    named, explanation = _attribute(store, site, key, reference, judged)
+    return Comparison(against, reference.why, whole, tuple(judged), found, named, explanation)
+
+
+def _judge(m: Measured, site: Site, change: Change | None, reference: Reference, panels: int) -> list[Judged]:
+    """Judge one panel: every unit against its past and its peers; after a change also what it touched, as a set."""
+    settings = fleet.Settings(panels=panels)
+    alone = list(fleet.judge_fleet(m.panel, settings))
+    together: list[Judgement] = []
+    if change is not None and reference.run is not None and reference.run.run in m.panel.runs[:-1]:
+        roles = {u: _role(u, m.panel.unit_kind, change, site) for u in m.panel.units}
+        touched = [u for u, role in roles.items() if role == "touched"]
+        controls = [u for u, role in roles.items() if role == "control"]
+        before = measured.only_runs(m.panel, (reference.run.run,))
+        after = measured.only_runs(m.panel, m.panel.runs[-1:])
+        found = paired.assess_panels(before, after, changed=touched, controls=controls) if touched else None
+        if found is not None:
+            together = [replace(found.judgement, subject=compared.TOUCHED, subject_kind="set")]
+            if found.controls is not None:
+                together.append(replace(found.controls, subject=compared.CONTROLS, subject_kind="set"))
+            if len(m.panel.runs) - 1 < settings.min_history:
+                # Too few runs for a past of each unit: launches before and after, beside the controls, say more.
+                paired_units = {j.subject: j for j in found.units}
+                alone = [paired_units.get(j.subject, j) for j in alone]
+    out = [Judged(j, m, _role(j.subject, j.subject_kind, change, site)) for j in alone]
+    return out + [Judged(j, m, "touched" if j.subject == compared.TOUCHED else "control") for j in together]
+
+
+def _role(unit: str, kind: str, change: Change | None, site: Site) -> Literal["touched", "control"] | None:
+    if change is None or kind in _OUTSIDE or (kind == "benchmark" and unit == "gloo"):
+        return None
+    return role_of(unit, kind, change, site)
+
+
+def _attribute(
+    store: ObjectStore, site: Site, key: RunKey, reference: Reference, judged: Sequence[Judged]
+) -> tuple[attribution.Attribution | None, str | None]:
+    """Ask which recorded change separates what moved, of the kind of unit that says most: nodes, else rails."""
+    if reference.run is None:
+        return None, None
+    for kind in ("node", "rail", "link"):
+        moved: dict[str, float] = {}
+        for j in judged:
+            loss = j.judgement.loss
+            if j.judgement.subject_kind == kind and j.judgement.outcome is Outcome.REGRESSED and loss and loss > 0:
+                moved[j.judgement.subject] = max(loss, moved.get(j.judgement.subject, 0.0))
+        if not moved:
+            continue
+        sound = {
+            j.judgement.subject
+            for j in judged
+            if j.judgement.subject_kind == kind and j.judgement.outcome in (Outcome.PASS, Outcome.IMPROVED)
+        }
+        before = RunKey(site.name, reference.run.run, reference.run.started_at, key.origin)
+        changes = recorded_changes.between(store, site, before, key)
+        found = attribution.rank(changes, moved, sound - moved.keys(), reach_of(site, kind))
+        return found, sentence(found)
+    return None, None
+
+
+def reach_of(site: Site, kind: str) -> Mapping[str, frozenset[str]]:
+    """Return which units of a kind (``node`` or ``rail``) a change on a node, NIC, switch or port can affect."""
+    reach: dict[str, set[str]] = {}
+    for cable in site.cables:
+        if cable.peer_kind != "node":
+            continue
+        unit = cable.peer if kind == "node" else f"rail-{cable.rail}"
+        ends = (cable.switch, f"{cable.switch}/{cable.port}", f"{cable.peer}/{cable.peer_port}")
+        for end in (*ends, cable.peer) if kind == "rail" else ends:
+            reach.setdefault(end, set()).add(unit)
+    return {unit: frozenset(units) for unit, units in reach.items()}
+
+
+def attributions(found: Comparison) -> list[Attribution]:
+    """Return the rows of table ``attributions``."""
+    if found.attribution is None:
+        return []
+    same = {c.name for c in found.attribution.inseparable}
+    first = found.attribution.first
+    out = []
+    for number, c in enumerate(found.attribution.candidates[:CANDIDATES_KEPT], 1):
+        others = sorted((same | ({first.name} if first else set())) - {c.name}) if c.name in same or c == first else []
+        out.append(
+            Attribution(
+                against=found.against,
+                rank=number,
+                attribute=c.group.attribute,
+                changed_units=str(NodeSet.fromlist(u.split("/", 1)[0] for u in c.changed_units))[:2000],
+                moved_with=len(c.moved_with),
+                moved_without=len(c.moved_without),
+                unmoved_with=len(c.unmoved_with),
+                unmoved_without=c.unmoved_without,
+                score=c.score,
+                summary=candidate_sentence(c),
+                before=c.group.before,
+                after=c.group.after,
+                p_value=c.p_value,
+                inseparable_from=", ".join(others) if same and others else None,
+            )
+        )
+    return out
