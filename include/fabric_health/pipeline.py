@@ -30,6 +30,7 @@ from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run, Severity, asked
 from fabric_health.errors import UsageError
 from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
+from fabric_health.garbage import seldom_collected
 from fabric_health.history import Previous, judged_part, load_part, previous
 from fabric_health.jobs.spec import JobResult, JobSpec
 from fabric_health.judged import read_findings, write_findings
@@ -225,6 +226,7 @@ def _secrets(rooms: Rooms, units: Iterable[Node | Switch | Fabric]) -> tuple[str
     return tuple(s for i in sorted(ids) for s in rooms.connections(i).secrets)
 
 
+@seldom_collected()
 def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Parse the evidence of a check into rows and write its tables. Return rows per table, and ``quarantine``."""
     rooms, run = _opened(rooms, ref)
@@ -251,6 +253,7 @@ def land(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     return counts
 
 
+@seldom_collected()
 def judge(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
     """Judge the landed rows of a check and keep the findings for :func:`explain`. Return findings per severity."""
     rooms, run = _opened(rooms, ref)
@@ -353,6 +356,7 @@ def _covered(
     return launching.launch_coverage(plan, check, refs, {check.unit_of(r) for r in rows}, found is not None)
 
 
+@seldom_collected()
 def check_quality(rooms: Rooms, ref: str) -> dict[str, Any]:
     """Hold the trend tables against their suites and land the results. Return counts and critical failures."""
     from fabric_health.quality import run as quality

@@ -209,8 +209,8 @@ class Player:
         affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity")
         nodes = ["node-1"]
         if affinity:
-            terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-            nodes = terms[0]["matchExpressions"][0]["values"]
+            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            nodes = (term.get("matchFields") or term["matchExpressions"])[0]["values"]
         number = name.rsplit("-", 1)[-1]
         node = nodes[int(number) % len(nodes)] if number.isdigit() else nodes[0]
         body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node, "apiVersion": "v1"}}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from fabric_health.evidence import Command
-from fabric_health.reach import probe
-from fabric_health.reach.frames import read_script, script
+from fabric_health.evidence import Command, CommandStatus
+from fabric_health.reach import UnitRequest, probe
+from fabric_health.reach.frames import FrameReader, read_script, script
+from fabric_health.reach.transcript import Transcript
+from fabric_health.site import Node, ReachProfile, Sku
 
 NONCE = "0123456789abcdef"
-STANDARD_LIBRARY = {"contextlib", "json", "os", "select", "signal", "subprocess", "sys", "time"}
+STANDARD_LIBRARY = {"base64", "contextlib", "json", "os", "select", "signal", "subprocess", "sys", "time", "zlib"}
 
 
 def run(*commands: Command, deadline_s: float = 20.0) -> tuple[list[dict], subprocess.CompletedProcess[bytes]]:
@@ -171,3 +175,36 @@ def wait_for(true, limit_s: float = 5.0) -> None:
     while not true():
         assert time.monotonic() < end, "did not happen in time"
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root")
+def test_in_a_pod_commands_are_those_of_the_nodes_root(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "os-release").write_text("NAME=node\n")
+    cat = shutil.which("cat")
+    assert cat is not None
+    libraries = re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", cat], capture_output=True, text=True).stdout)
+    for file in (cat, *libraries):
+        target = tmp_path / file.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    commands = (Command("os", ("cat", "/etc/os-release")), Command("absent", ("ls", "/")), Command("o", ("cat", "/x")))
+    payload = script(commands, 20.0, NONCE, root=str(tmp_path)).decode()
+    done = subprocess.run([sys.executable, "-I", "-c", payload], capture_output=True, timeout=30)
+    assert done.stderr == b""
+    unit = Node("n", "s", Sku(gpu_model="x", gpus=0, link_layer="Ethernet", nic_rate_gbps=1), "r", "n", ReachProfile())
+    reader = FrameReader(Transcript(UnitRequest(unit, "c", commands)), NONCE, packed=True)
+    reader.feed(done.stdout)
+    assert reader.ended
+    found, absent, missing = reader._transcript.results
+    assert (found.stdout, found.stderr) == ("NAME=node\n", "")
+    assert absent.status is CommandStatus.NOT_INSTALLED
+    assert (missing.exit_code, "/x" in missing.stderr) == (1, True)
+
+
+def test_without_a_way_into_the_root_nothing_is_run(tmp_path: Path) -> None:
+    payload = script((Command("x", ("touch", str(tmp_path / "x"))),), 20.0, NONCE, root=str(tmp_path / "none")).decode()
+    done = subprocess.run([sys.executable, "-I", "-c", payload], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"no way into the node's root" in done.stderr
+    assert not (tmp_path / "x").exists()

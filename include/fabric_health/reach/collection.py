@@ -18,6 +18,8 @@ from fabric_health.reach.transcript import Transcript, UnitFaultError
 from fabric_health.site import ReachProfile
 
 LOOKUP_THREADS = 32
+# Calls of a cluster's API that make, read and delete a pod, beside the time that it takes to start and to run.
+POD_CALLS_S = 90.0
 OnEvidence = Callable[[UnitEvidence], None]
 _Ask = Callable[[Transcript, float, Callable[[], None]], Awaitable[None]]
 
@@ -70,14 +72,19 @@ async def _profiles(
     requests: Sequence[UnitRequest], connections: ConnectionSource, stack: contextlib.AsyncExitStack
 ) -> dict[ReachProfile, _Profile]:
     for request in requests:
-        if request.unit.kind == "switch" and request.unit.reach.kind == "local":
-            raise ConnectionSettingError(f"{request.unit.name}: a switch cannot be reached as `local`; expected ssh")
+        if request.unit.kind == "switch" and (kind := request.unit.reach.kind) != "ssh":
+            raise ConnectionSettingError(f"{request.unit.name}: a switch cannot be reached as `{kind}`; expected ssh")
     distinct = dict.fromkeys(r.unit.reach for r in requests)
     quiet = _spare_descriptors()
     out: dict[ReachProfile, _Profile] = {}
     for profile in distinct:
-        ask = _ask_here if profile.kind == "local" else await _ask_ssh(profile, connections, stack)
-        out[profile] = _Profile(ask, Slots(profile.concurrency, quiet, QUIET_S))
+        if profile.kubernetes is not None:
+            # A pod that waits for its node is a pod all the same: it keeps its place.
+            ask, slots = await _ask_pods(profile, connections, stack), Slots(profile.concurrency, quiet_limit=0)
+        else:
+            ask = _ask_here if profile.kind == "local" else await _ask_ssh(profile, connections, stack)
+            slots = Slots(profile.concurrency, quiet, QUIET_S)
+        out[profile] = _Profile(ask, slots)
     return out
 
 
@@ -99,10 +106,24 @@ async def _ask_ssh(profile: ReachProfile, connections: ConnectionSource, stack: 
     return link.ask
 
 
+async def _ask_pods(profile: ReachProfile, connections: ConnectionSource, stack: contextlib.AsyncExitStack) -> _Ask:
+    from fabric_health.reach.pods import PodLink
+
+    link = await PodLink.open(profile, connections)
+    stack.push_async_callback(link.close)
+    return link.ask
+
+
+def _limit_s(profile: ReachProfile) -> float:
+    """Return the seconds after which a unit is given up; a pod also needs time to start and to be read."""
+    pods = profile.kubernetes
+    return profile.unit_timeout_s + (pods.start_limit_s + POD_CALLS_S if pods else 0.0)
+
+
 async def _unit(request: UnitRequest, profile: _Profile) -> UnitEvidence:
     async with profile.slots.one() as moved:
         transcript = Transcript(request)
-        limit_s = request.unit.reach.unit_timeout_s
+        limit_s = _limit_s(request.unit.reach)
         until = asyncio.get_running_loop().time() + limit_s
         try:
             async with asyncio.timeout_at(until):

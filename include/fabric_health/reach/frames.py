@@ -6,19 +6,23 @@ safe to store, and times are offsets laid on our own clock.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import secrets
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from fabric_health.evidence import Command, CommandStatus
+from fabric_health.evidence import MIB, Command, CommandStatus
 from fabric_health.reach import probe
 from fabric_health.reach.transcript import Transcript
 
 EXCERPT_BYTES = 200
+# Packed lines unfold to no more than this, all together.
+UNPACKED_BYTES = 64 * MIB
 _CALL = re.compile(rb'\nsys\.exit\(main\(("[^\n]*")\)\)\n\Z')
 _STATUSES = {s.value: s for s in CommandStatus}
 
@@ -30,6 +34,7 @@ class ProbeRequest:
     nonce: str
     commands: tuple[tuple[str, ...], ...]
     max_bytes: tuple[int, ...]
+    packed: bool = False
 
 
 def new_nonce() -> str:
@@ -37,9 +42,14 @@ def new_nonce() -> str:
     return secrets.token_hex(8)
 
 
-def script(commands: tuple[Command, ...], deadline_s: float, nonce: str) -> bytes:
-    """Return the self-contained script that runs ``commands`` within ``deadline_s`` seconds."""
+def script(commands: tuple[Command, ...], deadline_s: float, nonce: str, root: str | None = None) -> bytes:
+    """Return the self-contained script that runs ``commands`` within ``deadline_s`` seconds.
+
+    ``root`` is for a pod: the folder where the node's root is. Its answer is packed.
+    """
+    in_pod = {} if root is None else {"root": root, "packed": True}
     request = {
+        **in_pod,
         "nonce": nonce,
         "deadline_s": round(deadline_s, 3),
         "commands": [{"argv": c.argv, "timeout_s": c.timeout_s, "max_bytes": c.max_bytes} for c in commands],
@@ -58,7 +68,10 @@ def read_script(payload: bytes) -> ProbeRequest | None:
         request = json.loads(json.loads(found[1]))
         commands = request["commands"]
         return ProbeRequest(
-            request["nonce"], tuple(tuple(c["argv"]) for c in commands), tuple(c["max_bytes"] for c in commands)
+            request["nonce"],
+            tuple(tuple(c["argv"]) for c in commands),
+            tuple(c["max_bytes"] for c in commands),
+            request.get("packed") is True,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -69,11 +82,17 @@ def _source() -> bytes:
     return resources.files("fabric_health.reach").joinpath("probe.py").read_bytes()
 
 
+class _TooMuchError(ValueError):
+    """The answer is larger than any node's."""
+
+
 class FrameReader:
     """Reads a probe's answer piece by piece and writes finished commands into a transcript."""
 
-    def __init__(self, transcript: Transcript, nonce: str) -> None:
+    def __init__(self, transcript: Transcript, nonce: str, *, packed: bool = False) -> None:
         self._transcript = transcript
+        self._parts = bytearray() if packed else None
+        self._room = UNPACKED_BYTES
         self._head = f"{probe.MAGIC} {nonce} ".encode("ascii")
         self._pending = bytearray()
         self._scanned = 0
@@ -107,10 +126,14 @@ class FrameReader:
             self._noise(line)
             return
         kind, _, text = line[len(self._head) :].partition(b" ")
+        if self._parts is not None and kind == b"+":
+            self._parts += text
+            return
         try:
-            body = json.loads(text)
-        except (ValueError, RecursionError):
-            self.problem = self.problem or f"a {kind[:20]!r} line is not JSON"
+            body = json.loads(self._unpacked(text))
+        except (ValueError, RecursionError, zlib.error) as error:
+            said = str(error) if isinstance(error, _TooMuchError) else f"a {kind[:20]!r} line is not JSON"
+            self.problem = self.problem or said
             return
         if self.problem or self.ended or not isinstance(body, dict):
             self.problem = self.problem or "a line follows the end, or is no object"
@@ -123,6 +146,20 @@ class FrameReader:
             self.ended = True
         else:
             self.problem = f"a {kind[:20].decode('ascii', 'replace')!r} line where none was expected"
+
+    def _unpacked(self, text: bytes) -> bytes:
+        """Return a line's JSON. Raises ValueError or zlib.error when it was not packed as the probe packs."""
+        if self._parts is None:
+            return text
+        packed, self._parts = bytes(self._parts) + text, bytearray()
+        unfolding = zlib.decompressobj()
+        out = unfolding.decompress(base64.b64decode(packed, validate=True), self._room + 1)
+        if len(out) > self._room:
+            raise _TooMuchError(f"the answer unfolds to more than {UNPACKED_BYTES} bytes")
+        if not unfolding.eof:
+            raise ValueError("cut short")
+        self._room -= len(out)
+        return out
 
     def _result(self, body: dict[str, Any]) -> None:
         index, status, code = body.get("i"), _STATUSES.get(str(body.get("status"))), body.get("code")

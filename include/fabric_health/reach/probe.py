@@ -6,8 +6,13 @@ written there. It therefore uses the standard library alone and no syntax or cal
 Every line of the answer is ``FH1 <nonce> <kind> <JSON>``: one ``begin``, one ``result`` for each command as it ends,
 one ``end``. What a login script prints in between carries no nonce and is ignored by the reader; an answer without
 ``end`` was cut short, and the results before the cut still count.
+
+In a pod (docs/decisions/0011) it is given to ``python3 -I -c`` instead: it makes the node's root its own first, and
+packs its lines, since a pod's log is kept only up to some size: the JSON is compressed and in base64, a long one in
+several ``+`` lines before the line that names the kind.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -16,11 +21,14 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 MAGIC = "FH1"
 OUT = 1
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 READ_BYTES = 65536
+# A container runtime cuts lines of 16 KiB and more in pieces.
+PIECE = 12288
 TERM_GRACE_S = 1.0
 KILL_GRACE_S = 1.0
 # A command may leave a child behind that holds its pipes open: output is complete once the command itself is gone.
@@ -36,6 +44,14 @@ def frame(nonce: str, kind: str, body: object) -> bytes:
     return ("%s %s %s %s\n" % (MAGIC, nonce, kind, json.dumps(body))).encode("ascii")  # noqa: UP031
 
 
+def packed(nonce: str, kind: str, body: object) -> bytes:
+    """Return one packed line of the answer, or several short ones."""
+    text = base64.b64encode(zlib.compress(json.dumps(body).encode("ascii"))).decode("ascii")
+    pieces = [text[i : i + PIECE] for i in range(0, len(text), PIECE)]
+    kinds = ["+"] * (len(pieces) - 1) + [kind]
+    return "".join("%s %s %s %s\n" % (MAGIC, nonce, k, p) for k, p in zip(kinds, pieces)).encode("ascii")  # noqa: UP031, B905
+
+
 def result(
     index: int, status: str, code: "int | None", texts: "tuple[str, str]", times: "tuple[float, float]"
 ) -> "dict[str, object]":
@@ -48,14 +64,35 @@ def environment() -> "dict[str, str]":
     """Return what commands see: the C locale, no pager, nothing secret of the login, the system's directories."""
     path = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p.startswith("/")]
     path += [p for p in SBIN if p not in path]
-    kept = {k: os.environ[k] for k in ("HOME", "USER", "LOGNAME") if k in os.environ}
+    # systemctl answers nothing where it finds another root than that of process 1, unless told to ignore it.
+    names = ("HOME", "USER", "LOGNAME", "SYSTEMD_IGNORE_CHROOT")
+    kept = {k: os.environ[k] for k in names if k in os.environ}
     kept.update(PATH=os.pathsep.join(path), LC_ALL="C", LANG="C", TERM="dumb", SYSTEMD_PAGER="cat", PAGER="cat")
     return kept
 
 
+def enter(root: str) -> None:
+    """Make ``root`` our root, and look for no module of ours in it. Raises OSError."""
+    os.chroot(root)
+    os.chdir("/")
+    sys.path[:] = []
+
+
 def main(text: str) -> int:
-    """Run the request (JSON: nonce, deadline_s, commands of argv, timeout_s and max_bytes); 0 when all was printed."""
+    """Run the request (JSON: nonce, deadline_s, commands of argv, timeout_s and max_bytes); 0 when all was printed.
+
+    A request of a pod also has ``root``, the folder where the node's root is, and ``packed``.
+    """
     request = json.loads(text)
+    line = packed if request.get("packed") else frame
+    # Opened before another root may hide it: without it every command would look as if it were not installed.
+    null = os.open(os.devnull, os.O_RDONLY)
+    if request.get("root"):
+        try:
+            enter(request["root"])
+        except OSError as error:
+            sys.stderr.write("fabric-health probe: no way into the node's root, %s\n" % error)  # noqa: UP031
+            return 3
     started = time.monotonic()
     deadline = started + float(request["deadline_s"])
     nonce, commands, env = request["nonce"], request["commands"], environment()
@@ -69,10 +106,10 @@ def main(text: str) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, stop_and_leave)
     try:
-        write(frame(nonce, "begin", {"commands": len(commands)}))
+        write(line(nonce, "begin", {"commands": len(commands)}))
         for index, command in enumerate(commands):
-            write(frame(nonce, "result", one(index, command, started, deadline, env, running)))
-        write(frame(nonce, "end", {"commands": len(commands)}))
+            write(line(nonce, "result", one(index, command, started, deadline, env, running, null)))
+        write(line(nonce, "end", {"commands": len(commands)}))
     except (ReaderGoneError, OSError):
         for process in running:
             signal_group(process, signal.SIGKILL)
@@ -87,6 +124,7 @@ def one(
     deadline: float,
     env: "dict[str, str]",
     running: "list[subprocess.Popen[bytes]]",
+    null: int,
 ) -> "dict[str, object]":
     """Run one command without a shell and return its result frame's body."""
     argv = [str(a) for a in command["argv"]]  # type: ignore[attr-defined]
@@ -98,7 +136,7 @@ def one(
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=null,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
