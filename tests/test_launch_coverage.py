@@ -69,6 +69,26 @@ def test_a_pair_covers_its_nodes_and_itself_whoever_serves() -> None:
     ]
 
 
+def test_a_fit_node_that_no_launch_takes_is_not_judged() -> None:
+    fit = ("gpu-001", "gpu-002", "gpu-003")
+    plan = Plan((launch("a-1", "gpu-001", "gpu-002"),), {}, fit)
+    assert covered(plan, [stored("a-1")], {"a-1"}) == {
+        "gpu-001": "judged",
+        "gpu-002": "judged",
+        "gpu-003": "not_judged",
+    }
+    assert covered(Plan((), {}, fit), [], set()) == dict.fromkeys(fit, "not_judged")
+    pair = Plan((launch("p-1", "gpu-001", "gpu-002", kind="pair"),), {}, fit)
+    assert covered(pair, [stored("p-1")], {"p-1"})["gpu-003"] == "not_judged"
+
+
+def test_a_benchmark_that_measures_no_node_leaves_none_unjudged() -> None:
+    for kind in ("machine", "object_store"):
+        assert covered(Plan((launch("x", "it", kind=kind),), {}, ("gpu-001",)), [stored("x")], {"x"}) == {
+            "it": "judged"
+        }
+
+
 def test_every_node_left_out_is_not_nothing() -> None:
     plan = Plan((launch("gloo-1", "localhost", kind="machine"),), LEFT_OUT)
     assert covered(plan, [stored("gloo-1")], {"gloo-1"}) == {"localhost": "judged", "gpu-009": "not_judged"}

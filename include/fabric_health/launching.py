@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
+from fabric_health.checks import registry
 from fabric_health.checks.check import Check, Launch
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.datasets.tables import Coverage, CoverageState, Finding, Severity
+from fabric_health.errors import UsageError
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, StoredEvidence, UnitEvidence
 from fabric_health.jobs.spec import JobResult, JobStatus
+from fabric_health.judged import read_findings
 from fabric_health.run_document import RunDocument
 from fabric_health.site import Node, Site
 from fabric_health.unpack import file_text
@@ -26,10 +29,11 @@ UNPACKED_FACTOR = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What a benchmark launches in a run, and which nodes in scope it leaves out and why."""
+    """What a benchmark launches in a run, which nodes in scope it leaves out and why, and which are ``fit``."""
 
     launches: tuple[Launch, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
+    fit: tuple[str, ...] = ()
 
 
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
@@ -74,12 +78,28 @@ def make_plan(store: ObjectStore, site: Site, run: RunDocument, check: Check, fi
     nodes = [n for n in site.nodes if n.name in wanted]
     left_out = {n.name: unfit[n.name] for n in nodes if n.name in unfit}
     fit: tuple[Node, ...] = tuple(n for n in nodes if n.name not in unfit)
-    return _keep(store, run, check, Plan(check.launches(site, fit, run.key.run), left_out))
+    made = check.launches(site, fit, run.key.run)
+    return _keep(store, run, check, Plan(made, left_out, tuple(n.name for n in fit)))
 
 
 def _keep(store: ObjectStore, run: RunDocument, check: Check, plan: Plan) -> Plan:
     store.put(plan_key(run, check.name), _PLAN.dump_json(plan, indent=1), "application/json")
     return plan
+
+
+def findings_so_far(store: ObjectStore, run: RunDocument) -> list[Finding]:
+    """Return what the checks of a run have found so far: who is fit for a benchmark follows from it.
+
+    Raises UsageError when an audit of the run has not been judged: a benchmark would be launched blindly.
+    """
+    judged = {name: read_findings(store, run, name) for name in run.checks}
+    missing = [name for name, found in judged.items() if found is None and not registry.entry(name).is_benchmark]
+    if missing:
+        raise UsageError(
+            f"nothing is launched: {', '.join(missing)} did not finish, so which nodes are fit is not known; expected "
+            "every audit of the run to be judged before its benchmarks; repeat the audit, then this stage"
+        )
+    return [f for found in judged.values() for f in found or ()]
 
 
 def unfit_nodes(findings: Iterable[Finding]) -> dict[str, str]:
@@ -152,8 +172,8 @@ def launch_coverage(
 ) -> list[Coverage]:
     """Return one coverage row per unit that the plan's launches were to measure, or that it left out.
 
-    A unit is judged when every launch that covers it gave rows, partly judged when some did. A benchmark
-    of an object store leaves no node out: it measures none.
+    A unit is judged when every launch that covers it gave rows, partly judged when some did. A fit node that no launch
+    took is not judged, unless the launches measure no nodes at all. A benchmark of an object store leaves no node out.
     """
     answered = {r.unit for r in refs if r.status == ReachStatus.OK} & with_rows
     launches: dict[tuple[str, str], list[str]] = {}
@@ -177,4 +197,11 @@ def launch_coverage(
         Coverage(check.name, unit, "node", CoverageState.NOT_JUDGED.value, f"left out: {reason}"[:500])
         for unit, reason in sorted(plan.left_out.items())
     ]
+    kinds = {kind for _, kind in launches}
+    if not kinds or kinds & {"node", "pair"}:
+        out += [
+            Coverage(check.name, unit, "node", CoverageState.NOT_JUDGED.value, "fit, but no launch of this run took it")
+            for unit in plan.fit
+            if (unit, "node") not in launches
+        ]
     return out

@@ -203,7 +203,7 @@ def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence
     from fabric_health.jobs.backend import open_backend, run_all
     from fabric_health.jobs.references import secrets_of
 
-    found = [f for name in run.checks for f in read_findings(rooms.store, run, name) or ()]
+    found = launching.findings_so_far(rooms.store, run)
     plan = launching.make_plan(rooms.store, rooms.site, run, check, found)
     for node, reason in plan.left_out.items():
         rooms.tell(f"{check.name}: {node} is left out: {reason}")

@@ -7,6 +7,7 @@ import pytest
 
 from fabric_health.checks.registry import ENTRIES
 
+STAGES = ("collect", "land", "judge")
 HEAVY = ("pandas", "pyarrow", "duckdb", "great_expectations", "kubernetes", "asyncssh", "minio", "altair", "netutils")
 
 SERIALIZED = """
@@ -26,7 +27,8 @@ def dags(python_in):
 
 
 def test_every_expected_dag_is_there(dags):
-    assert set(dags) == {"weekly_fabric_health", "trend_quality", "housekeeping", *(e.dag_id for e in ENTRIES)}
+    fixed = {"weekly_fabric_health", "post_maintenance", "trend_quality", "housekeeping"}
+    assert set(dags) == {*fixed, *(e.dag_id for e in ENTRIES)}
 
 
 def test_parsing_in_two_processes_gives_the_same_dags(python_in, dags):
@@ -92,8 +94,9 @@ def test_policy_of_every_dag(dags):
 
 
 def test_tasks_are_a_few_per_check_not_per_unit(dags):
-    around = 6 + sum(e.isolates for e in ENTRIES)
-    assert len(dags["weekly_fabric_health"]["dag"]["tasks"]) == around + 3 * len(ENTRIES)
+    around = 7 + sum(e.isolates for e in ENTRIES)
+    for dag_id in ("weekly_fabric_health", "post_maintenance"):
+        assert len(dags[dag_id]["dag"]["tasks"]) == around + 3 * len(ENTRIES)
 
 
 def test_what_is_slow_is_isolated_after_all_benchmarks_and_before_it_is_explained(dags):
@@ -102,13 +105,38 @@ def test_what_is_slow_is_isolated_after_all_benchmarks_and_before_it_is_explaine
         before = {n for n, t in tasks.items() if "isolate" in t.get("downstream_task_ids", ())}
         last = next(e.name for e in reversed(ENTRIES) if e.is_benchmark and f"{e.name}.judge" in tasks)
         assert before == {"open_run", f"{last}.judge"}
-        assert tasks["isolate"]["downstream_task_ids"] == ["explain"]
-        assert tasks["isolate"]["trigger_rule"] == "all_done_min_one_success"
+        assert tasks["isolate"]["downstream_task_ids"] == ["compare"]
+        assert tasks["compare"]["downstream_task_ids"] == ["explain"]
+        for name in ("isolate", "compare"):
+            assert tasks[name]["trigger_rule"] == "all_done_min_one_success"
     assert all(
         "isolate" not in {t["__var"]["task_id"] for t in dags[e.dag_id]["dag"]["tasks"]}
         for e in ENTRIES
         if not e.isolates
     )
+
+
+def test_a_benchmark_waits_for_all_audits_and_the_one_before_and_not_for_their_success(dags):
+    tasks = {t["__var"]["task_id"]: t["__var"] for t in dags["weekly_fabric_health"]["dag"]["tasks"]}
+    audits = {f"{e.name}.judge" for e in ENTRIES if not e.is_benchmark}
+    before = audits
+    for e in (e for e in ENTRIES if e.is_benchmark):
+        name = f"{e.name}.collect"
+        assert {n for n, t in tasks.items() if name in t.get("downstream_task_ids", ())} == {"open_run", *before}
+        assert tasks[name]["trigger_rule"] == "all_done_min_one_success"
+        before = {f"{e.name}.judge"}
+    assert all(tasks[f"switch_config.{s}"].get("trigger_rule", "all_success") == "all_success" for s in STAGES)
+
+
+def test_the_form_after_maintenance_has_the_fields_and_kinds_of_a_declared_change(dags):
+    from fabric_health.airflow import after_maintenance
+    from fabric_health.maintenance import KINDS, Declaration
+
+    assert after_maintenance.KINDS == KINDS
+    assert set(after_maintenance.FIELDS) == set(Declaration.model_fields)
+    params = {name: body for name, body in dags["post_maintenance"]["dag"]["params"]}
+    assert set(params) == {"site", "fail_on", *Declaration.model_fields}
+    assert params["launches"]["schema"]["maximum"] == 50
 
 
 def test_explaining_waits_for_every_audit(dags):

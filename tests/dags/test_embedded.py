@@ -172,15 +172,18 @@ def test_a_check_that_cannot_start_fails_clearly_and_the_page_says_so(product: P
         "switch_config.collect": "failed",
         "switch_config.land": "upstream_failed",
         "switch_config.judge": "upstream_failed",
-        # Which nodes are fit is not known, so no benchmark is launched on them.
-        **{f"{b}.{s}": "upstream_failed" for b in BENCHMARKS for s in ("collect", "land", "judge")},
+        # Which nodes are fit is not known, so no benchmark is launched on them: each says so.
+        **{f"{b}.collect": "failed" for b in BENCHMARKS},
+        **{f"{b}.{s}": "upstream_failed" for b in BENCHMARKS for s in ("land", "judge")},
         "gate": "failed",
     }
     run = product.runs()[0]
     tries = {t["task_id"]: t["try_number"] for t in product.tasks(run.scheduler_run_id)}
     assert tries["switch_config.collect"] == 1
     log = "".join(p.read_text() for p in product.server.root.glob(f"logs/**/run_id={run.scheduler_run_id}/**/*.log"))
+    assert {b: tries[f"{b}.collect"] for b in BENCHMARKS} == dict.fromkeys(BENCHMARKS, 1)
     assert "Airflow has no connection 'no_such_connection'" in log
+    assert "nothing is launched: switch_config did not finish" in log
     assert f"{1 + len(BENCHMARKS)} check(s) did not finish" in log
     page = page_text(product)
     assert run.scheduler_run_id in page

@@ -20,7 +20,7 @@ from airflow.sdk import (
     task,
     task_group,
 )
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from fabric_health.airflow.sites import SiteEntry, site_entries, site_entry
 from fabric_health.checks.registry import ENTRIES, Entry
@@ -35,7 +35,7 @@ RESULTS = Asset(name="fabric_health_results", uri="fabric-health://results")
 STAGE_LIMIT = timedelta(minutes=20)
 # Isolating starts no launch after its budget of minutes (55 at most); the last one may take its own limit of time.
 ISOLATION_LIMIT = timedelta(minutes=75)
-AROUND = ("open_run", "explain", "quality", "conclude", "publish", "gate")
+AROUND = ("open_run", "compare", "explain", "quality", "conclude", "publish", "gate")
 
 # A mistake of a person does not go away by trying again; a store or a network that is away may come back.
 RETRIES = ExceptionRetryPolicy(
@@ -74,14 +74,20 @@ def run_params(fixed_site: SiteEntry | None = None) -> dict[str, Param]:
         title="Scope",
         description="Units as ranges, e.g. gpu-[001-004],leaf-1. Empty: the whole site.",
     )
-    params["fail_on"] = Param(
+    params["fail_on"] = fail_on_param()
+    return params
+
+
+def fail_on_param() -> Param:
+    """Return the field that says what makes the last task of a run fail."""
+    return Param(
         "never",
         type="string",
-        enum=["never", "warning", "critical"],
+        enum=["never", "warning", "critical", "regressed"],
         title="Fail on",
-        description="Findings are results, not failures. Choose a severity to make the last task fail on it.",
+        description="Findings are results, not failures. Choose what makes the last task fail: findings of a severity, "
+        "or the verdict REGRESSED.",
     )
-    return params
 
 
 def budget(entries: tuple[Entry, ...]) -> timedelta:
@@ -91,7 +97,8 @@ def budget(entries: tuple[Entry, ...]) -> timedelta:
     return within + len(AROUND) * STAGE_LIMIT
 
 
-def _rooms(site: str) -> Rooms:
+def rooms_of(site: str) -> Rooms:
+    """Return what stages reach outside themselves, with Airflow's connections and log."""
     from pathlib import Path
 
     from fabric_health.airflow.connections import airflow_connection
@@ -114,7 +121,7 @@ def open_run(checks: list[str], fixed_site: str | None) -> dict[str, str]:
     started_at: datetime = dag_run.run_after  # unlike start_date, clearing the run does not move it
     site = _site(context, fixed_site)
     ref = pipeline.open_run(
-        _rooms(site),
+        rooms_of(site),
         dag=dag_run.dag_id,
         scheduler_run_id=dag_run.run_id,
         started_at=started_at,
@@ -126,10 +133,13 @@ def open_run(checks: list[str], fixed_site: str | None) -> dict[str, str]:
 
 @task
 def collect(run: dict[str, str], check: str) -> dict[str, int]:
-    """Ask every unit in scope; keep the evidence."""
+    """Ask every unit in scope; keep the evidence. A check that the run was not asked for is skipped."""
     from fabric_health import pipeline
 
-    return pipeline.collect(_rooms(run["site"]), run["ref"], check)
+    rooms = rooms_of(run["site"])
+    if check not in pipeline.load_run(rooms, run["ref"]).checks:
+        raise AirflowSkipException(f"{check} was not asked for in this run")
+    return pipeline.collect(rooms, run["ref"], check)
 
 
 @task
@@ -137,7 +147,7 @@ def land(run: dict[str, str], check: str) -> dict[str, int]:
     """Parse evidence into rows and write the check's tables."""
     from fabric_health import pipeline
 
-    return pipeline.land(_rooms(run["site"]), run["ref"], check)
+    return pipeline.land(rooms_of(run["site"]), run["ref"], check)
 
 
 @task
@@ -145,16 +155,21 @@ def judge(run: dict[str, str], check: str) -> dict[str, int]:
     """Judge the rows; keep the findings."""
     from fabric_health import pipeline
 
-    return pipeline.judge(_rooms(run["site"]), run["ref"], check)
+    return pipeline.judge(rooms_of(run["site"]), run["ref"], check)
 
 
 def check_group(entry: Entry, run: XComArg) -> Any:
-    """Return the task group of one check: collect, land, judge."""
+    """Return the task group of one check: collect, land, judge.
+
+    A benchmark waits for what was wired before it, and not for its success: one that failed is no reason to leave out
+    the next. Its stage launches nothing when an audit did not finish.
+    """
+    rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS if entry.is_benchmark else TriggerRule.ALL_SUCCESS
 
     @task_group(group_id=entry.name, tooltip=entry.title)
     def group() -> None:
         limit = timedelta(minutes=entry.budget_minutes)
-        asked = collect.override(pool=entry.pool, execution_timeout=limit)(run, entry.name)
+        asked = collect.override(pool=entry.pool, execution_timeout=limit, trigger_rule=rule)(run, entry.name)
         asked >> land(run, entry.name) >> judge(run, entry.name)
 
     return group()
@@ -165,7 +180,15 @@ def isolate(run: dict[str, str]) -> dict[str, Any]:
     """Find which unit makes slow what the benchmarks found slow; nothing to do when nothing is."""
     from fabric_health import pipeline
 
-    return pipeline.isolate(_rooms(run["site"]), run["ref"])
+    return pipeline.isolate(rooms_of(run["site"]), run["ref"])
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+def compare(run: dict[str, str]) -> dict[str, Any]:
+    """Hold what was measured against what was before: verdict on every unit and on the run."""
+    from fabric_health import pipeline
+
+    return pipeline.compare(rooms_of(run["site"]), run["ref"])
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
@@ -173,7 +196,7 @@ def explain(run: dict[str, str]) -> dict[str, int]:
     """Link findings that another one explains; land findings and coverage. Runs also when a check did not finish."""
     from fabric_health import pipeline
 
-    return pipeline.explain(_rooms(run["site"]), run["ref"])
+    return pipeline.explain(rooms_of(run["site"]), run["ref"])
 
 
 @task
@@ -181,7 +204,7 @@ def quality(run: dict[str, str]) -> dict[str, Any]:
     """Hold the tables against their data-quality suites; land the results."""
     from fabric_health import pipeline
 
-    return pipeline.check_quality(_rooms(run["site"]), run["ref"])
+    return pipeline.check_quality(rooms_of(run["site"]), run["ref"])
 
 
 @task(outlets=[RESULTS])
@@ -189,7 +212,7 @@ def conclude(run: dict[str, str]) -> dict[str, Any]:
     """Conclude the run in one word and one sentence."""
     from fabric_health import pipeline
 
-    return pipeline.conclude(_rooms(run["site"]), run["ref"])
+    return pipeline.conclude(rooms_of(run["site"]), run["ref"])
 
 
 @task
@@ -197,7 +220,7 @@ def publish(run: dict[str, str]) -> dict[str, str]:
     """Render and write the page."""
     from fabric_health import pipeline
 
-    return pipeline.publish(_rooms(run["site"]), run["ref"])
+    return pipeline.publish(rooms_of(run["site"]), run["ref"])
 
 
 @task(retries=0)
@@ -209,8 +232,10 @@ def gate(explained: dict[str, int], checked: dict[str, Any], answer: dict[str, A
         reasons.append(f"{explained['unfinished_checks']} check(s) did not finish")
     if checked["critical_failures"]:
         reasons.append(f"critical data-quality failures: {'; '.join(checked['critical_failures'])}")
+    if fail_on == "regressed" and answer["verdict"] == "REGRESSED":
+        reasons.append("the verdict is REGRESSED")
     count = answer["critical"] + (answer["warning"] if fail_on == "warning" else 0)
-    if fail_on != "never" and count:
+    if fail_on in ("warning", "critical") and count:
         reasons.append(f"{count} finding(s) of severity {fail_on} or worse")
     if reasons:
         raise AirflowFailException(". ".join(reasons) + f". {answer['answer']}: {answer['headline']}")
@@ -223,15 +248,18 @@ def trend_quality(site: str) -> dict[str, Any]:
     from fabric_health import pipeline
 
     dag_run = get_current_context()["dag_run"]
-    result: dict[str, Any] = pipeline.check_trends(_rooms(site), dag_run.run_id, dag_run.run_after)
+    result: dict[str, Any] = pipeline.check_trends(rooms_of(site), dag_run.run_id, dag_run.run_after)
     if result["critical_failures"]:
         raise AirflowFailException("critical data-quality failures: " + "; ".join(result["critical_failures"]))
     return result
 
 
-def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None) -> None:
-    """Wire the whole chain of a run into the DAG that is being defined: audits, benchmarks, and what concludes it."""
-    run = open_run([e.name for e in entries], fixed_site.name if fixed_site else None)
+def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None, opened: XComArg | None = None) -> None:
+    """Wire the whole chain of a run into the DAG that is being defined: audits, benchmarks, and what concludes it.
+
+    ``opened`` is a task that opens the run, where it is not opened by site and scope.
+    """
+    run = open_run([e.name for e in entries], fixed_site.name if fixed_site else None) if opened is None else opened
     previous: Any = run
     audits = [check_group(e, run) for e in entries if not e.is_benchmark]
     if audits:
@@ -247,12 +275,16 @@ def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None) ->
             isolated = isolate.override(pool=e.pool)(run)
             previous >> isolated
             previous = isolated
+    if any(e.is_benchmark for e in entries):
+        compared = compare(run)
+        previous >> compared
+        previous = compared
     explained = explain(run)
     checked = quality(run)
     answer = conclude(run)
     page = publish(run)
     if audits:
-        audits >> explained  # a failed audit ends the benchmarks at once, and not the other audits
+        audits >> explained
     previous >> explained >> checked >> answer >> page
     page >> gate(explained, checked, answer)
 
