@@ -55,11 +55,14 @@ class Shifts:
     def only(self, units: Iterable[str]) -> Shifts:
         """Return those of some units, with the noise of all."""
         wanted = set(units)
-        at = [i for i, u in enumerate(self.units) if u in wanted]
+        return self.at([i for i, u in enumerate(self.units) if u in wanted])
+
+    def at(self, at: Sequence[int]) -> Shifts:
+        """Return those at some places, with the noise of all."""
         return Shifts(
             tuple(self.units[i] for i in at),
-            self.differences[at],
-            self.variances[at],
+            self.differences[list(at)],
+            self.variances[list(at)],
             tuple(self.before[i] for i in at),
             tuple(self.after[i] for i in at),
             self.sigma,

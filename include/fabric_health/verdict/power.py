@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scipy import optimize, stats
+from scipy import special
 
 from fabric_health.verdict.intervals import attained_level, fewest_pairs, ranks_can_tell
 from fabric_health.verdict.launches import EFFICIENCY
@@ -119,23 +119,17 @@ def standard_error(noise: Noise, design: Design) -> float:
     return math.sqrt(variance)
 
 
-@lru_cache(maxsize=4096)
 def detectable_shift(standard_error: float, df: float, alpha: float, power: float = 0.8) -> float:
     """Return the shift that a one-sided t-test at level ``alpha`` finds with probability ``power``.
 
-    ``df`` infinite: the standard error is known. Infinite shift where the test can decide nothing.
+    ``df`` infinite: the standard error is known. Infinite shift where the test can decide nothing. The quantile of the
+    noncentral t is Abramowitz and Stegun's 26.7.10: off by 0.5 % at 4 degrees of freedom, by 5 % (too much) at one.
     """
-    if df < 1 or alpha <= 0:
+    if not df >= 1 or not alpha > 0:
         return math.inf
-    simple = float(stats.norm.isf(alpha) + stats.norm.isf(1 - power))
-    if df > 400:
-        return simple * standard_error
-    critical = float(stats.t.isf(alpha, df))
-
-    def missing(shift: float) -> float:
-        return float(stats.nct.sf(critical, df, shift)) - power
-
-    return float(optimize.brentq(missing, 1e-6, 20 * critical + 50, xtol=1e-6)) * standard_error
+    critical = -float(special.stdtrit(df, alpha) if math.isfinite(df) else special.ndtri(alpha))
+    spread = math.sqrt(1 + critical**2 / (2 * df))
+    return (critical * (1 - 1 / (4 * df)) + float(special.ndtri(power)) * spread) * standard_error
 
 
 def detectable_loss(noise: Noise, design: Design, power: float = 0.8) -> float:
@@ -154,6 +148,7 @@ def detectable_loss(noise: Noise, design: Design, power: float = 0.8) -> float:
     return loss_of(detectable_shift(error, df, alpha, power))
 
 
+@lru_cache(maxsize=1024)
 def launches_needed(
     noise: Noise, loss: float, design: Design, power: float = 0.8, *, after_only: bool = False
 ) -> int | None:
@@ -166,6 +161,7 @@ def launches_needed(
     return _fewest(seen, loss, MOST_LAUNCHES)
 
 
+@lru_cache(maxsize=1024)
 def units_needed(noise: Noise, loss: float, design: Design, power: float = 0.8) -> int | None:
     """Return how many changed units, measured as in ``design``, show ``loss``. None: no number does."""
     return _fewest(lambda units: detectable_loss(noise, replace(design, units=units), power), loss, MOST_UNITS)
