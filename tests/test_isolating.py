@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.group_test import group_result, group_spec
 from fabric_health.checks.collectives.settings import settings
 from fabric_health.datasets.tables import Finding, FindingKind
-from fabric_health.evidence import UnitEvidence
+from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.isolation_cases import cases_of, merged
 from fabric_health.jobs.spec import JobResult, JobStatus
 from fabric_health.lab.fleet import all_reduce_perf
@@ -87,10 +87,12 @@ def fault(kind: str, unit: str, value: str | None) -> Fault:
 
 def judged(site: Site, plan: Plan, lab: Lab) -> list[Finding]:
     """Make the run's own launches and judge them, as the stages before do."""
-    rows = []
+    rows, reach = [], {}
     for launch in plan.launches:
-        rows += CHECK.parse(launch, lab.evidence(launch), site)
-    return CHECK.judge(RowSet.gather(rows), Context(site, RUN, START, plan.launches, {}))
+        evidence = lab.evidence(launch)
+        reach[launch.name] = StoredEvidence(launch.name, "k", "0" * 64, evidence.status)
+        rows += CHECK.parse(launch, evidence, site)
+    return CHECK.judge(RowSet.gather(rows), Context(site, RUN, START, plan.launches, reach))
 
 
 @dataclasses.dataclass
@@ -285,6 +287,110 @@ def test_only_findings_of_engines_that_test_groups_start_a_case(site: Site) -> N
         dataclasses.replace(slow, rule="busbw_floor"),
     ):
         assert cases_of([other], plan, site) == []
+
+
+class Failing(Lab):
+    """A lab in which launches of certain nodes do not end well: how, or None for those that run."""
+
+    def __init__(self, site: Site, how: Callable[[frozenset[str]], JobStatus | int | None]) -> None:
+        super().__init__(site)
+        self.how = how
+
+    def evidence(self, launch: Launch) -> UnitEvidence:
+        how = self.how(frozenset(launch.spec.nodes))
+        if how is None:
+            return super().evidence(launch)
+        status, code = (how, None) if isinstance(how, JobStatus) else (JobStatus.EXITED, how)
+        error = "" if code is None else "gpu-007: Test NCCL failure: unhandled system error\n"
+        end = START + timedelta(seconds=30)
+        return evidence_of(
+            launch, "collectives", JobResult(launch.name, status, code, "", error, START, end, "it failed")
+        )
+
+
+def all_nodes_together(site: Site, **nccl: object) -> Site:
+    """The site with benchmarks of all nodes together as well, each launched twice."""
+    own = site.checks["collectives"]
+    more = {**own["nccl"], "groups": ["all", "node"], "collectives": ["all_reduce", "alltoall"], **nccl}
+    return dataclasses.replace(site, checks={"collectives": {**own, "launches": 2, "nccl": more}})
+
+
+def isolate_failing(site: Site, lab: Lab) -> Found:
+    plan = Plan(CHECK.launches(site, site.nodes, RUN))
+    slow = judged(site, plan, lab)
+    outcomes = [isolating.look_into(c, site, RUN, lab, lambda _: None) for c in cases_of(slow, plan, site)]
+    return Found(lab, slow, isolated.tell(outcomes, site), outcomes)
+
+
+@pytest.mark.parametrize("how", [255, 2, JobStatus.TIMEOUT])
+def test_the_node_that_makes_every_launch_fail_is_named(site: Site, how: JobStatus | int) -> None:
+    wide = all_nodes_together(site)
+    lab = Failing(wide, lambda nodes: how if "gpu-007" in nodes else None)
+    found = isolate_failing(wide, lab)
+    told = [f for f in found.slow if f.rule == "benchmark_runs"]
+    assert [f.metric for f in told] == [f"{m}.16_nodes" for m in ("all_reduce.all", "all_reduce.node", "alltoall.all")]
+    assert {(f.severity, f.kind, f.unit_kind) for f in told} == {("critical", FindingKind.DEVIATION, "benchmark")}
+    (named,) = found.told.findings
+    assert (named.unit, named.unit_kind, named.severity, named.kind) == ("gpu-007", "node", "critical", "deviation")
+    assert "gives no number with any partner" in named.summary
+    assert "It broke groups with" in named.summary
+    (row,) = found.told.rows
+    assert (row.case, row.outcome, row.unit, row.extent, row.references) == ("failing", "blamed", "gpu-007", "whole", 0)
+    assert row.tests == len(lab.made) <= 20
+    explained = {f.rule for f in found.told.explained if f.explained_by == named.finding}
+    assert {"benchmark_runs", "launches_complete"} <= explained
+
+
+def test_two_nodes_that_fail_are_both_named(site: Site) -> None:
+    wide = all_nodes_together(site)
+    found = isolate_failing(wide, Failing(wide, lambda nodes: 1 if nodes & {"gpu-002", "gpu-013"} else None))
+    assert sorted(f.unit for f in found.told.findings) == ["gpu-002", "gpu-013"]
+
+
+@pytest.mark.parametrize("most", [0, 1, 8])
+def test_what_fails_without_a_node_that_does_is_no_fault_of_a_node(site: Site, most: int) -> None:
+    """Nothing runs at all, or all that is larger than a few nodes fails: blaming one would be a guess."""
+    wide = all_nodes_together(site)
+    found = isolate_failing(wide, Failing(wide, lambda nodes: 1 if len(nodes) > most else None))
+    assert {f.rule for f in found.slow} >= {"benchmark_runs"}
+    assert [f.kind for f in found.told.findings] == [FindingKind.NOT_JUDGED]
+    assert found.told.rows[0].unit is None
+    said = "every group runs by itself" if most == 8 else "no group of them runs"
+    assert said in found.told.findings[0].summary
+    assert found.told.explained == ()
+    assert len(found.lab.made) <= 60
+
+
+def test_failures_that_say_nothing_of_a_node_start_no_case(site: Site) -> None:
+    wide = all_nodes_together(site)
+    assert isolate_failing(wide, Failing(wide, lambda _: JobStatus.NOT_STARTED)).outcomes == []
+    assert isolate_failing(wide, Failing(wide, lambda _: JobStatus.LOST)).outcomes == []
+    sound = Lab(wide)
+    assert isolate_failing(wide, sound).outcomes == []
+    once = Failing(wide, lambda nodes: 1)
+    first = CHECK.launches(wide, wide.nodes, RUN)[0].name
+    once.evidence = lambda launch: (Failing if launch.name == first else Lab).evidence(once, launch)  # type: ignore[method-assign]
+    assert isolate_failing(wide, once).outcomes == []  # the others of its benchmark ran
+
+
+def test_a_failing_collective_is_isolated_only_where_all_reduce_would_show_it(site: Site) -> None:
+    wide = all_nodes_together(site)
+    plan = Plan(CHECK.launches(wide, wide.nodes, RUN))
+    failing = [f for f in judged(wide, plan, Failing(wide, lambda _: 1)) if f.rule == "benchmark_runs"]
+    by_metric = {f.metric.split(".16")[0]: f for f in failing}
+    assert [c.name for c in cases_of(failing, plan, wide)] == ["failing"]
+    assert cases_of([by_metric["alltoall.all"]], plan, wide) == []
+    assert cases_of([by_metric["all_reduce.node"]], plan, wide) == []
+    assert len(cases_of([by_metric["all_reduce.all"]], plan, wide)) == 1
+
+
+def test_a_group_that_may_hang_is_not_waited_for_as_long_as_a_benchmark(site: Site) -> None:
+    wide = all_nodes_together(site, time_limit_s=900)
+    plan = Plan(CHECK.launches(wide, wide.nodes, RUN))
+    (case,) = cases_of(judged(wide, plan, Failing(wide, lambda _: 1)), plan, wide)
+    assert case.launch(wide, RUN, "t", ["gpu-001", "gpu-002"], None).spec.time_limit_s == 180
+    slow = dataclasses.replace(case, fails=False)
+    assert slow.launch(wide, RUN, "t", ["gpu-001", "gpu-002"], None).spec.time_limit_s == 900
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -92,7 +92,7 @@ def _explained(o: Outcome, new: Sequence[Finding]) -> list[Finding]:
     blames = [f for f in new if f.kind == FindingKind.DEVIATION and f.severity != Severity.INFO]
     out = []
     for slow in o.case.slow:
-        causes = [b for b in blames if slow.unit_kind == "rail" or b.unit in _units_of(o.case, slow)]
+        causes = [b for b in blames if slow.unit_kind == "rail" or o.case.fails or b.unit in _units_of(o.case, slow)]
         if causes:
             out.append(replace(slow, explained_by=causes[0].finding))
     return out
@@ -135,7 +135,7 @@ def _blamed(o: Outcome, blame: Blame, site: Site) -> tuple[Finding, Isolation]:
     loss = "gives no number with any partner" if mean >= 1 else f"loses {_span(mean, low, high)}"
     summary = (
         f"{unit} {loss}{_EXTENT[extent or 'rail']}: found among {len(case.nodes)} {case.noun} by {_effort(o)}. "
-        f"Slow with {listed(partners)}; {ruled_out}."
+        f"{'Slow' if mean < 1 else 'It broke groups'} with {listed(partners)}; {ruled_out}."
     )
     row = replace(
         _row(o, "blamed", summary),
@@ -211,19 +211,24 @@ def _tests_of(o: Outcome, kind: str, place: str, names: Sequence[str]) -> list[T
 def _undecided(o: Outcome, rows: Sequence[Isolation]) -> Finding:
     candidates = list(dict.fromkeys(c for r in rows for c in (r.candidates or "").split(",") if c))
     may = f" It may be {listed(candidates)}." if candidates else ""
+    slow = "fail" if o.case.fails else "slow"
     return _not_judged(
-        o, Severity.WARNING, f"What makes {_what(o)} slow is undecided after {_effort(o)}: {rows[0].reason}.{may}"
+        o, Severity.WARNING, f"What makes {_what(o)} {slow} is undecided after {_effort(o)}: {rows[0].reason}.{may}"
     )
 
 
 def _nothing(o: Outcome) -> str:
     if o.spent:
         return o.spent
+    if o.case.fails and not any(r.measurement.relative for r in o.state.results):
+        return "no group of them runs: what makes launches fail is no matter of one node"
+    if o.case.fails and o.verdict.healthy:
+        return "every group runs by itself: what made all launches fail has passed, or takes all nodes together"
     return o.verdict.reason if not o.verdict.healthy else f"not slow in tests of groups: {o.verdict.reason}"
 
 
 def _not_reproduced(o: Outcome, row: Isolation) -> Finding:
-    if o.case.rail is None and row.outcome == "nothing" and o.case.engine != "gloo":
+    if o.case.rail is None and row.outcome == "nothing" and o.case.engine != "gloo" and not o.case.fails:
         summary = (
             f"Groups with {_what(o)} are not slow ({_effort(o)}): the trouble is inside the node, or was of one launch."
         )

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from fabric_health.checks.check import Launch
 from fabric_health.checks.collectives.asked import asked
-from fabric_health.checks.collectives.group_test import group_spec
+from fabric_health.checks.collectives.failing import RULE as BENCHMARK_RUNS
+from fabric_health.checks.collectives.failing import benchmark_of
+from fabric_health.checks.collectives.group_test import COLLECTIVE, group_spec
 from fabric_health.checks.collectives.launches import LOCAL_UNIT, gloo_launch, ranks_spec
 from fabric_health.checks.collectives.settings import settings
+from fabric_health.checks.collectives.validate import OF_THE_GROUP
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 from fabric_health.launching import Plan
 from fabric_health.site import Node, Site
@@ -46,7 +49,8 @@ class Case:
     """Something slow among ``nodes`` of one SKU: one ``rail`` of them, or nodes (``rail`` None).
 
     Of the engine ``gloo``, ranks are in the place of nodes. ``slow`` are the findings that say so, ``sound_rails`` the
-    rails that none of them names.
+    rails that none of them names. ``fails`` says that launches of all nodes gave no number: what is looked for breaks
+    groups rather than slows them.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Case:
     rail: int | None
     slow: tuple[Finding, ...]
     sound_rails: tuple[int, ...]
+    fails: bool = False
 
     @cached_property
     def rails(self) -> tuple[int, ...]:
@@ -92,6 +97,9 @@ class Case:
             return gloo_launch(name, ranks_spec(chosen.gloo, name, [group]))
         nodes = [m for m in members if isinstance(m, Node)]
         lab = run if self.engine == "lab_fleet" else None
+        if self.fails:
+            limit_s = min(chosen.nccl.time_limit_s, chosen.isolation.hang_limit_s)
+            chosen = chosen.model_copy(update={"nccl": chosen.nccl.model_copy(update={"time_limit_s": limit_s})})
         return Launch(name, group_spec(chosen.nccl, name, nodes, rail, lab=lab), tuple(names))
 
 
@@ -111,8 +119,9 @@ def rails_of(node: Node | Rank) -> tuple[int, ...]:
 
 def cases_of(found: Iterable[Finding], plan: Plan, site: Site) -> list[Case]:
     """Return what of the findings of a run's launches can be isolated: a case for each slow rail, one for slow nodes
-    of a SKU, and one for slow ranks.
+    of a SKU, one for slow ranks, and one for nodes of a SKU whose launches all fail.
     """
+    found = tuple(found)
     launches = {launch.name: launch for launch in plan.launches}
     grouped: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for f in found:
@@ -138,6 +147,29 @@ def cases_of(found: Iterable[Finding], plan: Plan, site: Site) -> list[Case]:
         if engine == "gloo":
             ranks = tuple(Rank(n) for group in settings(site).gloo.pair_groups for n in group)
             cases.append(Case("ranks", engine, ranks, None, tuple(slow), ()))
+    return cases + _failing(found, plan, site)
+
+
+def _failing(found: Sequence[Finding], plan: Plan, site: Site) -> list[Case]:
+    """Return a case for the nodes of each SKU whose benchmarks fail in every launch, at least where all work together.
+
+    Groups are tested with all_reduce: where that runs on all nodes, no group of them would show the failure.
+    """
+    benchmarks = {launch.name: b for launch in plan.launches if (b := benchmark_of(launch)) is not None}
+    failing: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
+    for f in found:
+        if f.rule == BENCHMARK_RUNS and f.kind == FindingKind.DEVIATION and (f.evidence_unit or "") in benchmarks:
+            failing.setdefault(benchmarks[f.evidence_unit or ""][:2], []).append(f)
+    cases = []
+    for number, ((engine, units), own) in enumerate(sorted(failing.items()), 1):
+        failed = {benchmarks[f.evidence_unit or ""][2:] for f in own}
+        together = {b[2:] for b in benchmarks.values() if b[:2] == (engine, units) and b[3] == "all"}
+        decisive = {(COLLECTIVE, "all")} & together or together or failed
+        if decisive <= failed:
+            nodes = tuple(n for n in map(site.unit, units) if isinstance(n, Node))
+            also = [f for f in found if f.unit == engine and f.rule in (*OF_THE_GROUP, "launches_complete")]
+            name = f"failing-sku{number}" if len(failing) > 1 else "failing"
+            cases.append(Case(name, engine, nodes, None, (*own, *also), rails_of(nodes[0]), fails=True))
     return cases
 
 

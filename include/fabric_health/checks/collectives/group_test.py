@@ -12,14 +12,12 @@ from fabric_health.checks.collectives.parse import parse
 from fabric_health.checks.collectives.peers import largest_size
 from fabric_health.checks.collectives.settings import NcclSettings
 from fabric_health.checks.collectives.tables import Collective, LaunchProblem
+from fabric_health.checks.collectives.validate import OF_THE_GROUP
 from fabric_health.evidence import ReachStatus, UnitEvidence
 from fabric_health.jobs.spec import JobSpec
 from fabric_health.site import Node, Site
 
 COLLECTIVE = "all_reduce"
-
-# What a group is to blame for: it failed, computed wrong values or left the fabric. Any other refusal is of the launch.
-_OF_THE_GROUP = frozenset({"launch_completes", "tool_reports_no_error", "no_wrong_results", "transport_as_expected"})
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,11 @@ def group_result(launch: Launch, evidence: UnitEvidence, site: Site) -> GroupRes
         hung = evidence.status is ReachStatus.HUNG
         return GroupResult(None, f"{evidence.status.value}: {evidence.detail}"[:300], excused=not hung)
     rows = parse(launch, evidence, site)
-    broken = [p for p in rows if isinstance(p, LaunchProblem) and (p.refuses or p.rule in _OF_THE_GROUP)]
+    # Any other refusal is of the launch, not of its members.
+    broken = [p for p in rows if isinstance(p, LaunchProblem) and (p.refuses or p.rule in OF_THE_GROUP)]
     if broken:
-        worst = min(broken, key=lambda p: (p.rule not in _OF_THE_GROUP, p.rule))
-        return GroupResult(None, f"{worst.rule}: {worst.detail}"[:300], excused=worst.rule not in _OF_THE_GROUP)
+        worst = min(broken, key=lambda p: (p.rule not in OF_THE_GROUP, p.rule))
+        return GroupResult(None, f"{worst.rule}: {worst.detail}"[:300], excused=worst.rule not in OF_THE_GROUP)
     found = [r for r in rows if isinstance(r, Collective) and r.group_kind in ("all", "ranks")]
     if not found:
         return GroupResult(None, "the launch gave no number", excused=True)

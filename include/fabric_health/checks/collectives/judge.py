@@ -12,6 +12,7 @@ from statistics import median
 
 from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.collectives.asked import asked
+from fabric_health.checks.collectives.failing import judge_failing
 from fabric_health.checks.collectives.pair_judge import judge_pairs
 from fabric_health.checks.collectives.peer_judge import judge_peers, size_text
 from fabric_health.checks.collectives.peers import largest_size
@@ -122,6 +123,7 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
     return [
         *_problems(rows, context, causes),
         *_complete(rows, context, causes),
+        *judge_failing(rows, context),
         *_floors(rows, rules),
         *judge_peers(rows, rules),
         *_spread(rows, rules),

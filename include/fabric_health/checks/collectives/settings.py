@@ -188,6 +188,9 @@ class IsolationSettings(_Model):
     noise: float = Field(0.02, gt=0, lt=0.5, description="usual spread of a launch's bandwidth, as a share")
     false_blame: float = Field(0.005, gt=0, lt=0.5, description="accepted probability that a blamed unit is innocent")
     parallel: int = Field(1, ge=1, le=64, description="launches at once, on different nodes")
+    hang_limit_s: float = Field(
+        180, ge=10, le=3600, description="seconds after which a group hangs, where launches of all nodes failed"
+    )
 
 
 class Settings(_Model):

@@ -31,6 +31,8 @@ REFUSES = frozenset(
     }
 )  # fmt: skip
 """Rules whose breach leaves no number that can be used; the others leave numbers that mean what they say."""
+OF_THE_GROUP = ("launch_completes", "tool_reports_no_error", "no_wrong_results", "transport_as_expected")
+"""What a node of the launch may be to blame for: it failed, computed wrong values or left the fabric."""
 
 
 _OWN_CAUSES = ("tool_reports_no_error", "output_readable", "ranks_once", "library_warns_not")
