@@ -58,6 +58,8 @@ class ReachStatus(StrEnum):
     EMPTY = "empty"
     MALFORMED = "malformed"
     NO_INTERPRETER = "no_interpreter"
+    # By pods: the cluster could not start one on the node, and says why.
+    NOT_PLACED = "not_placed"
 
 
 @dataclass(frozen=True)

@@ -52,21 +52,27 @@ class Tidied:
 
 
 def sweep_cluster(site: Site, connections: ConnectionSource, now: datetime, *, dry_run: bool = False) -> Tidied:
-    """Delete jobs and pods of ours that have outlived their deadline, in the site's namespace.
+    """Delete jobs and pods of ours that have outlived their deadline, in the namespaces of jobs and of node probes.
 
     Raises SiteError, ConnectionSettingError, ClusterRefusedError or ClusterAwayError.
     """
     step = "objects on the cluster"
     chosen = settings(site)
-    if chosen.backend != "kubernetes":
-        return Tidied(step, skipped=f"jobs of site {site.name} do not run on Kubernetes")
+    # Each place with whether only pods are made there.
+    places = {(n.reach.connection, n.reach.kubernetes.namespace): True for n in site.nodes if n.reach.kubernetes}
+    if chosen.backend == "kubernetes":
+        places[chosen.in_cluster.connection, chosen.in_cluster.namespace] = False
+    if not places:
+        return Tidied(step, skipped=f"neither jobs nor node probes of site {site.name} run on Kubernetes")
     # Imported here: the client is heavy, and a site without a cluster does not need it.
     from fabric_health.jobs.kubernetes.api import Cluster
+    from fabric_health.jobs.kubernetes.kinds import KINDS, POD
     from fabric_health.jobs.kubernetes.sweep import sweep
 
-    described = chosen.in_cluster
-    cluster = Cluster.connect(described.connection, described.namespace, connections)
-    swept = sweep(cluster, now, dry_run=dry_run)
+    swept: list[str] = []
+    for (connection, namespace), only_pods in places.items():
+        cluster = Cluster.connect(connection, namespace, connections)
+        swept += sweep(cluster, now, (POD,) if only_pods else tuple(KINDS.values()), dry_run=dry_run)
     for name in swept:
         log.info("%s is past its deadline", name)
     return Tidied(step, len(swept))

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from fabric_health.errors import SiteError
+from fabric_health.site_pods import ProbePods
 
 # libyaml's safe loader where PyYAML was built with it: ten times faster on a site of a thousand nodes.
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -30,14 +31,30 @@ class _Model(BaseModel):
 class ReachProfile(_Model):
     """How units are reached. ``connection`` names credentials (user, key, known hosts), never holds them."""
 
-    kind: Literal["ssh", "local"] = "ssh"
-    connection: Identifier | None = Field(None, description="connection id with user, key and known_hosts")
+    kind: Literal["ssh", "local", "kubernetes"] = "ssh"
+    connection: Identifier | None = Field(
+        None, description="connection id with user, key and known_hosts; of the cluster for kubernetes"
+    )
     port: int | None = Field(None, ge=1, le=65535, description="overrides the connection's port")
     jump: Identifier | None = Field(None, description="connection id of a jump host")
     python: str = Field("python3", description="interpreter for the read-only probe on nodes")
     connect_timeout_s: float = Field(10, gt=0, le=300)
     unit_timeout_s: float = Field(120, gt=0, le=3600, description="all commands of one unit together")
     concurrency: int = Field(64, ge=1, le=1024)
+    kubernetes: ProbePods | None = Field(None, description="the pods that ask nodes, for kind kubernetes")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> ReachProfile:
+        if self.kind == "kubernetes":
+            if self.kubernetes is None:
+                raise ValueError("kind is kubernetes; expected `kubernetes` with at least namespace and image")
+            fields = type(self).model_fields
+            alien = [k for k in ("port", "jump", "python") if getattr(self, k) != fields[k].default]
+            if alien:
+                raise ValueError(f"{', '.join(alien)} beside kind kubernetes; expected them with ssh only")
+        elif self.kubernetes is not None:
+            raise ValueError(f"`kubernetes` beside kind {self.kind}; expected `kind: kubernetes`")
+        return self
 
 
 class Nic(_Model):

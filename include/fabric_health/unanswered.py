@@ -14,13 +14,14 @@ _REACH_ACTION = {
     ReachStatus.UNREACHABLE: "check power, network and address of the unit; then run the check again",
     ReachStatus.REFUSED: "check that sshd runs and listens on the port of the site file",
     ReachStatus.HOST_KEY_MISMATCH: "find out why the host key differs before trusting it; then update known_hosts",
-    ReachStatus.AUTH_FAILED: "check user and key of the connection, and the account on the unit",
-    ReachStatus.CLOSED_EARLY: "look at the unit's sshd log and memory; run the check again",
+    ReachStatus.AUTH_FAILED: "check user and key of the connection, and the account's rights on the unit or cluster",
+    ReachStatus.CLOSED_EARLY: "look at the unit's memory and sshd log, or why its pod was ended; run the check again",
     ReachStatus.HUNG: "look for a hung driver or storage on the unit (processes in state D); a reboot may be needed",
     ReachStatus.FLOODED: "see in the evidence which command floods; raise its limit only if the output is right",
     ReachStatus.EMPTY: "log in and run the command by hand: the unit answers success with no text",
     ReachStatus.MALFORMED: "see the evidence for what came instead of an answer (banner, wrapper, restricted shell)",
     ReachStatus.NO_INTERPRETER: "install Python 3 on the unit or set `python` of its reach profile",
+    ReachStatus.NOT_PLACED: "do what the cluster's reason asks for (room, taint, image, quota); run the check again",
 }
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fabric_health.errors import SiteError
 from fabric_health.site import Identifier, Site
+from fabric_health.site_pods import Toleration
 
 # What Kubernetes takes for the name of a namespace, a service account or a label's value.
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -17,15 +18,6 @@ _IMAGE = r"^[a-z0-9][a-z0-9._:/@-]{0,500}$"
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
-
-
-class Toleration(_Model):
-    """A taint of the GPU nodes that jobs may ignore."""
-
-    key: str = Field(min_length=1, max_length=316)
-    operator: Literal["Exists", "Equal"] = "Exists"
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
 
 class KubernetesSettings(_Model):
@@ -60,7 +52,6 @@ class KubernetesSettings(_Model):
         900, gt=0, le=86_400, description="time a job may wait for its pods to run, beside its own time limit"
     )
     ttl_s: int = Field(3600, ge=60, le=604_800, description="the cluster deletes a finished job after this time")
-    probe_image: str | None = Field(None, pattern=_IMAGE, description="image with python3 for reaching nodes by pods")
 
     @model_validator(mode="after")
     def _images(self) -> KubernetesSettings:

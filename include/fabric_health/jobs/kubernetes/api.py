@@ -16,6 +16,8 @@ from fabric_health.jobs.kubernetes.reasons import refusal
 
 Json = dict[str, Any]
 CALL_S = 30.0
+# Connections that are kept open for the next call: as many as calls are made at once.
+CONNECTIONS = 16
 # An API server that restarts, or a network that is away, may take this long before it counts as trouble.
 PATIENCE_S = 300.0
 # One that has just come up may refuse what it will allow once it has read its rules; after we were let in before, a
@@ -233,6 +235,7 @@ def _client(connection: Connection | None) -> Any:
             "the kubernetes backend needs the Kubernetes client: pip install 'fabric-health[kubernetes]'"
         ) from None
     configuration = client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
     try:
         if connection is None or connection.extra.get("in_cluster"):
             config.load_incluster_config(client_configuration=configuration)

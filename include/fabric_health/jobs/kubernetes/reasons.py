@@ -10,7 +10,7 @@ from typing import Any
 
 from fabric_health.jobs.kubernetes.kinds import Kind
 
-_INSUFFICIENT = re.compile(r"(\d+) Insufficient ([\w./-]+)")
+_INSUFFICIENT = re.compile(r"(\d+) Insufficient ([\w./-]*\w)")
 _NODES = re.compile(r"(\d+)/(\d+) nodes are available")
 _TAINT = re.compile(r"(?:untolerated taint|had taint) \{([^}]{1,200})\}")
 _WEBHOOK = re.compile(r'admission webhook "([^"]{1,253})" denied the request:? ?(.*)', re.S)
