@@ -19,6 +19,7 @@ VOLATILE = frozenset(
         "ecc_sram_correctable",
         "ecc_dram_correctable",
         "ecc_sram_uncorrectable_volatile",
+        "lost_queries",
     }
 )
 

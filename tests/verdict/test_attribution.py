@@ -360,3 +360,15 @@ def test_a_perfect_separation_is_never_beaten(moved: dict[str, float]) -> None:
     found = rank([*noise, *changed(sorted(moved), "zz")], moved, unmoved(moved))
     first = found.candidates[0]
     assert {*first.moved_with, *first.unmoved_with} == set(moved)
+
+
+def test_every_fact_that_only_counts_or_moves_by_itself_is_known() -> None:
+    """All attributes of GPUs and drives are looked through by name: a new counter has to be placed."""
+    from fabric_health.checks.driver_firmware.parsers import cells
+    from fabric_health.checks.driver_firmware.parsers.nvidia_smi import GPU_ATTRIBUTES
+    from fabric_health.checks.driver_firmware.parsers.storage import all_cells
+
+    counting = ("correctable", "uncorrectable", "_errors", "temperature", "percentage", "throttle", "spare", "_pending")
+    steady = {"available_spare_threshold", "remap_pending"}  # a limit, and a state that a reset ends
+    named = {a for a in (*GPU_ATTRIBUTES, *all_cells(cells.error("x"))) if any(c in a for c in counting)}
+    assert named - steady <= NO_CAUSE

@@ -16,6 +16,8 @@ NO_CAUSE = VOLATILE | {
     "remapped_rows_correctable",
     "remapped_rows_uncorrectable",
     "media_errors",
+    "ibdiagnet_errors",
+    "ibdiagnet_warnings",
     "ecc_mode_pending",
     "fw_version_pending",
     "kernel_log_source",
