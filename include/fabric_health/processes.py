@@ -25,6 +25,11 @@ class Started:
     pid: int
     started: float
 
+    @classmethod
+    def here(cls) -> Started:
+        """Return the process that this runs in."""
+        return cls(os.getpid(), psutil.Process().create_time())
+
     def process(self) -> psutil.Process | None:
         """Return the process while it is still that very one and not a zombie."""
         try:

@@ -11,7 +11,7 @@ CLUSTER = {"backend": "kubernetes", "kubernetes": {"namespace": "fabric-health",
 
 def test_the_default_is_local():
     made = parse({}, "site.yaml")
-    assert (made.backend, made.parallel, made.kubernetes) == ("local", 1, None)
+    assert (made.backend, made.kubernetes) == ("local", None)
 
 
 def test_a_cluster_needs_a_namespace_and_images_only():
@@ -24,7 +24,7 @@ def test_a_cluster_needs_a_namespace_and_images_only():
     ("change", "message"),
     [
         ({"backend": "slurm"}, "site.yaml: jobs.backend: "),
-        ({"parallel": 0}, "jobs.parallel"),
+        ({"parallel": 2}, "jobs.parallel: unknown key"),
         ({"kubernets": {}}, "jobs.kubernets: unknown key"),
         ({"kubernetes": None}, "expected its settings under `kubernetes`"),
         ({"kubernetes": {"images": {}}}, "jobs.kubernetes.namespace: required key is missing"),

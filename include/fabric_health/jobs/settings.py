@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fabric_health.errors import SiteError
+from fabric_health.errors import SiteError, settings_error
 from fabric_health.site import Identifier, Site
 from fabric_health.site_pods import Toleration
 
@@ -69,7 +69,6 @@ class JobSettings(_Model):
     """How workloads run."""
 
     backend: Literal["local", "kubernetes"] = "local"
-    parallel: int = Field(1, ge=1, le=64, description="jobs at the same time; 1 unless they share nothing")
     tools: str = Field("../tools", description="folder of the tools' locked environments, relative to the site file")
     kubernetes: KubernetesSettings | None = None
 
@@ -97,14 +96,4 @@ def parse(raw: Any, where: str) -> JobSettings:
     try:
         return JobSettings.model_validate(dict(raw))
     except ValidationError as error:
-        lines = []
-        for e in error.errors(include_url=False):
-            key = ".".join(str(p) for p in ("jobs", *e["loc"]))
-            if e["type"] == "extra_forbidden":
-                message = "unknown key; see docs/jobs.md"
-            elif e["type"] == "missing":
-                message = "required key is missing"
-            else:
-                message = f"{e['msg']}; got {str(e.get('input'))[:60]!r}"
-            lines.append(f"{where}: {key}: {message}")
-        raise SiteError("\n".join(lines)) from None
+        raise settings_error(error, where, "jobs", "docs/jobs.md") from None

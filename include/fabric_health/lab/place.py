@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fabric_health.processes import Started
+
 USER = "fabric"
 CONNECTION_ID = "lab_ssh"
 EXIT_PORT_TAKEN = 3
@@ -67,10 +69,10 @@ class Place:
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """The process that plays the units. ``start_ticks`` tells it from a later process with the same number."""
+    """The process that plays the units. ``started`` (s since 1970) tells it from a later one with the same number."""
 
     pid: int
-    start_ticks: int
+    started: float
     port: int
     site_path: str
     site_sha256: str
@@ -78,7 +80,7 @@ class ServerRecord:
     @property
     def alive(self) -> bool:
         """True while exactly that process runs."""
-        return start_ticks(self.pid) == self.start_ticks
+        return Started(self.pid, self.started).process() is not None
 
     def save(self, path: Path) -> None:
         """Write the record atomically."""
@@ -93,16 +95,6 @@ class ServerRecord:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since boot; None when there is none or it is a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def raise_descriptor_limit(wanted: int = 65_536) -> None:

@@ -23,11 +23,12 @@ from pathlib import Path
 import asyncssh
 
 from fabric_health.checks.fabric_links.settings import settings as fabric_settings
-from fabric_health.errors import FabricHealthError, LabError
+from fabric_health.errors import FabricHealthError
 from fabric_health.lab import infiniband, keys, nodes, shell, switches
 from fabric_health.lab.answer import Answer
-from fabric_health.lab.place import EXIT_PORT_TAKEN, USER, Place, ServerRecord, raise_descriptor_limit, start_ticks
+from fabric_health.lab.place import EXIT_PORT_TAKEN, USER, Place, ServerRecord, raise_descriptor_limit
 from fabric_health.lab.state import LabState, load, now
+from fabric_health.processes import Started
 from fabric_health.reach import probe
 from fabric_health.reach.frames import ProbeRequest, read_script
 from fabric_health.site import Node, Site, Switch, load_site
@@ -232,10 +233,8 @@ async def serve(site: Site, place: Place, port: int, ready_fd: int | None = None
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     await server.start()
-    ticks = start_ticks(os.getpid())
-    if ticks is None:
-        raise LabError("the lab needs /proc to keep track of its server: it runs on Linux")
-    ServerRecord(os.getpid(), ticks, port, str(site.path.resolve()), site.sha256).save(place.server)
+    here = Started.here()
+    ServerRecord(here.pid, here.started, port, str(site.path.resolve()), site.sha256).save(place.server)
     log.info("playing %d nodes and %d switches on port %d", len(site.nodes), len(site.switches), port)
     if ready_fd is not None:
         os.write(ready_fd, b"ready\n")

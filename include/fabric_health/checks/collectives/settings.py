@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fabric_health.errors import SiteError
+from fabric_health.errors import settings_error
 from fabric_health.site import Site
 
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]
@@ -215,9 +215,5 @@ def settings(site: Site) -> Settings:
     try:
         return Settings.model_validate(dict(site.checks.get("collectives", {})))
     except ValidationError as error:
-        lines = [
-            f"{site.path}: checks.collectives.{'.'.join(str(p) for p in e['loc'])}: "
-            + ("unknown key; see docs/checks/collectives.md" if e["type"] == "extra_forbidden" else e["msg"])
-            for e in error.errors(include_url=False)
-        ]
-        raise SiteError("\n".join(lines)) from None
+        page = "docs/checks/collectives.md"
+        raise settings_error(error, str(site.path), "checks.collectives", page) from None

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fabric_health.checks.fabric_links.lanes import lane_rate_gbps, lanes
-from fabric_health.errors import SiteError, UsageError
+from fabric_health.errors import SiteError, UsageError, settings_error
 from fabric_health.site import Fabric, Identifier, ReachProfile, Site, expand
 
 LOCAL = "local"
@@ -203,11 +203,8 @@ def settings(site: Site) -> Settings:
     try:
         return _validated(json.dumps(site.checks.get("fabric_links", {}), sort_keys=True, default=str))
     except ValidationError as error:
-        lines = []
-        for e in error.errors(include_url=False):
-            key = ".".join(str(p) for p in ("checks", "fabric_links", *e["loc"]))
-            lines.append(f"{site.path}: {key}: {e['msg'].removeprefix('Value error, ')}")
-        raise SiteError("\n".join(lines)) from None
+        page = "docs/checks/fabric_links.md"
+        raise settings_error(error, str(site.path), "checks.fabric_links", page) from None
 
 
 @lru_cache(maxsize=8)

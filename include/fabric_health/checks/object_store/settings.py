@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fabric_health.checks.object_store.quantities import endpoint, size_bytes
-from fabric_health.errors import SiteError
+from fabric_health.errors import settings_error
 from fabric_health.site import Identifier, Site
 
 Load = Literal["get", "put", "mixed", "delete", "stat"]
@@ -128,8 +128,5 @@ def settings(site: Site) -> Settings:
     try:
         return Settings.model_validate(site.checks.get("object_store", {}))
     except ValidationError as error:
-        lines = []
-        for e in error.errors(include_url=False):
-            key = ".".join(str(p) for p in ("checks", "object_store", *e["loc"]))
-            lines.append(f"{site.path}: {key}: {e['msg'].removeprefix('Value error, ')}")
-        raise SiteError("\n".join(lines)) from None
+        page = "docs/checks/object_store.md"
+        raise settings_error(error, str(site.path), "checks.object_store", page) from None
