@@ -206,3 +206,47 @@ def test_the_image_is_pinned_and_does_not_run_as_root() -> None:
             assert "--require-hashes" in line
     sources = [w for line in lines if line.startswith("COPY ") for w in line.split()[1:-1] if not w.startswith("--")]
     assert all((ROOT / s).exists() for s in sources)
+
+
+@pytest.mark.parametrize("file", sorted((DEPLOY / "images").glob("*/Dockerfile")), ids=lambda p: p.parent.name)
+def test_workload_images_are_pinned_and_take_nothing_unseen(file: Path) -> None:
+    lines = [line for line in file.read_text().replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    given = dict(line.removeprefix("ARG ").split("=", 1) for line in lines if re.match(r"ARG \w+=", line))
+    for base in bases:
+        image = re.sub(r"\$\{(\w+)\}", lambda m: given[m[1]], base)
+        assert ":" in image, image
+        assert not image.endswith(":latest")
+    assert not [line for line in lines if re.search(r"^ADD\b|curl .*\||wget ", line)]
+    assert not re.search(r"^USER (root|0)\b", [line for line in lines if line.startswith("USER ")][-1])
+    for line in lines:
+        if line.startswith("COPY ") and "--from=" not in line:
+            assert all((file.parent / w).exists() for w in line.split()[1:-1] if not w.startswith("--"))
+
+
+RBAC = {n: list(yaml.safe_load_all((DEPLOY / n).read_text())) for n in ("rbac.yaml", "probe-rbac.yaml")}
+
+
+def test_the_account_for_node_probes_may_do_no_more_than_it_uses() -> None:
+    rules = {
+        (group, resource): set(rule["verbs"])
+        for d in RBAC["probe-rbac.yaml"]
+        if d["kind"] == "Role"
+        for rule in d["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    used = {("", "pods"): {"create", "list", "delete"}, ("", "pods/log"): {"get"}, ("", "events"): {"list"}}
+    assert rules == used
+    assert not [d for ds in RBAC.values() for d in ds if d["kind"].startswith("Cluster")]
+
+
+def test_probes_have_a_namespace_of_their_own_and_the_account_of_the_pipeline() -> None:
+    (namespace,) = [d for d in RBAC["probe-rbac.yaml"] if d["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
+    (account,) = [d["metadata"] for d in RBAC["rbac.yaml"] if d["kind"] == "ServiceAccount"]
+    assert namespace["metadata"]["name"] != account["namespace"]
+    (binding,) = [d for d in RBAC["probe-rbac.yaml"] if d["kind"] == "RoleBinding"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    places = {d["metadata"].get("namespace", namespace["metadata"]["name"]) for d in RBAC["probe-rbac.yaml"]}
+    assert places == {namespace["metadata"]["name"]}

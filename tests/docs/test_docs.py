@@ -29,6 +29,7 @@ from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, Un
 from fabric_health.jobs.settings import JobSettings, KubernetesSettings
 from fabric_health.lab.faults import CATALOGUE, PLANTED
 from fabric_health.site import Thresholds, load_site
+from fabric_health.site_pods import ProbePods, Toleration
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "include" / "fabric_health"
@@ -270,7 +271,7 @@ def test_each_rule_of_a_refused_launch_is_told() -> None:
 
 def test_every_site_key_is_documented() -> None:
     text = _text("docs/site-file.md")
-    for model in vars(site_module).values():
+    for model in (*vars(site_module).values(), ProbePods, Toleration):
         if isinstance(model, type) and issubclass(model, BaseModel) and model is not Thresholds:
             missing = {k for k in model.model_fields if f"`{k}`" not in text}
             assert not missing, model.__name__

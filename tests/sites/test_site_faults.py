@@ -43,6 +43,15 @@ cabling:
     nic: mlx5_0
     profile: gpu
 """
+PODS = "{namespace: probes, image: registry.example.org/node-probe:1}"
+
+
+def by_pods(pods: str, more: str = "connection: c") -> str:
+    return f"{{kind: kubernetes, {more}, kubernetes: {pods}}}"
+
+
+def pod_with(setting: str) -> str:
+    return by_pods(PODS.replace("}", f", {setting}}}"))
 
 
 def load(folder: Path, text: str) -> Site:
@@ -54,6 +63,17 @@ def load(folder: Path, text: str) -> Site:
 def test_the_example_is_good(tmp_path: Path) -> None:
     site = load(tmp_path, GOOD)
     assert (len(site.nodes), len(site.switches), len(site.cables)) == (2, 1, 2)
+
+
+def test_nodes_by_pods(tmp_path: Path) -> None:
+    pods = load(tmp_path, GOOD.replace("{connection: c}", by_pods(PODS), 1)).nodes[0].reach.kubernetes
+    assert pods is not None
+    assert (pods.namespace, pods.host_paths, pods.privileged, pods.node_selector_key) == (
+        "probes",
+        ("/",),
+        False,
+        "metadata.name",
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,6 +115,42 @@ def test_the_example_is_good(tmp_path: Path) -> None:
         ("nic: mlx5_0", "nic: mlx5_9", "cabling.0.nic: ", "mlx5_0"),
         ("nic: mlx5_0", "peer: s1", "cabling.0: ", "expected either nodes and nic, or peer and peer_ports"),
         ("profile: gpu", "profile: cpu", "cabling.0.profile: ", "no port profile 'cpu'"),
+        ("{connection: c}", "{kind: kubernets}", "reach.ssh.kind: ", "'ssh', 'local' or 'kubernetes'"),
+        (
+            "{connection: c}",
+            "{kind: kubernetes}",
+            "reach.ssh: ",
+            "expected `kubernetes` with at least namespace and image",
+        ),
+        ("{connection: c}", f"{{kubernetes: {PODS}}}", "reach.ssh: ", "expected `kind: kubernetes`"),
+        ("{connection: c}", by_pods(PODS, "port: 22"), "reach.ssh: ", "port beside kind kubernetes"),
+        ("{connection: c}", by_pods(PODS, "jump: j"), "reach.ssh: ", "expected them with ssh only"),
+        ("{connection: c}", by_pods("{namespace: p}"), "reach.ssh.kubernetes.image: ", "required key is missing"),
+        ("{connection: c}", by_pods("{namespace: P, image: i}"), "reach.ssh.kubernetes.namespace: ", "match pattern"),
+        (
+            "{connection: c}",
+            pod_with("privilegd: true"),
+            "reach.ssh.kubernetes.privilegd: ",
+            "did you mean 'privileged'",
+        ),
+        ("{connection: c}", pod_with("host_paths: [usr]"), "reach.ssh.kubernetes.host_paths: ", "absolute path"),
+        ("{connection: c}", pod_with("host_paths: [/a/../b]"), "reach.ssh.kubernetes.host_paths: ", "without `..`"),
+        ("{connection: c}", pod_with("host_paths: [/, /usr]"), "reach.ssh.kubernetes.host_paths: ", "`/` alone"),
+        ("{connection: c}", pod_with("host_paths: []"), "reach.ssh.kubernetes.host_paths: ", "at least 1 item"),
+        ("{connection: c}", pod_with("capabilities: [sys_admin]"), "reach.ssh.kubernetes.capabilities.0: ", "pattern"),
+        ("{connection: c}", pod_with("capabilities: [ALL]"), "reach.ssh.kubernetes: ", "expected single ones"),
+        (
+            "{connection: c}",
+            pod_with("privileged: true, capabilities: [SYSLOG]"),
+            "reach.ssh.kubernetes: ",
+            "privileged has them all",
+        ),
+        (
+            "{connection: c}",
+            pod_with("tolerations: [{key: a, efect: x}]"),
+            "reach.ssh.kubernetes.tolerations.0.efect: ",
+            "'effect'",
+        ),
     ],
 )
 def test_a_fault_is_named_by_file_line_and_key(tmp_path: Path, old: str, new: str, at: str, message: str) -> None:
