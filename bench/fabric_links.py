@@ -132,8 +132,8 @@ def bare(site: Site) -> None:
         subprocess.run(command.argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
-def audit(site: Site, before: Audited | None) -> Audited:
-    """Run the whole audit; ``before`` is the round before."""
+def audit(site: Site, before: RowSet | None) -> Audited:
+    """Run the whole audit; ``before`` are the rows of the round before."""
     (fabric,) = fabrics(site)
     got: list[UnitEvidence] = []
     request = UnitRequest(fabric, "fabric_links", FABRIC_LINKS.commands(fabric, site))
@@ -144,7 +144,7 @@ def audit(site: Site, before: Audited | None) -> Audited:
         started_at=AT + timedelta(days=1),
         scope=(fabric,),
         reach={"ib0": StoredEvidence("ib0", "k", "0" * 64, got[0].status)},
-        previous=before.rows if before else RowSet(),
+        previous=before or RowSet(),
         previous_at={"ib0": AT} if before else {},
     )
     with seldom_collected():
@@ -187,20 +187,21 @@ def measure(path: Path, rounds: int, *, with_landing: bool) -> None:
     """Measure one fabric that is up, and print one line of JSON."""
     site, loaded = timed(lambda: load_site(path))
     fabrics(site)
-    before: Audited | None = None
+    before: RowSet | None = None
+    audited: Audited | None = None
     alone: list[Cost] = []
     whole: list[Cost] = []
     for _ in range(rounds):
+        before, audited = audited.rows if audited else None, None
         alone.append(timed(lambda: bare(site))[1])
-        earlier = before
-        before, cost = timed(lambda: audit(site, earlier))  # noqa: B023 - called at once
+        audited, cost = timed(lambda: audit(site, before))  # noqa: B023 - called at once
         whole.append(cost)
-    assert before is not None
+    assert audited is not None
     peak = peak_mib()
     out: dict[str, object] = {
-        "ports": len(before.rows.of(FabricPort)),
-        "windows": len(before.rows.of(FabricWindow)),
-        "findings": before.findings,
+        "ports": len(audited.rows.of(FabricPort)),
+        "windows": len(audited.rows.of(FabricWindow)),
+        "findings": audited.findings,
         "site file, s": f"{loaded.wall_s:.2f}",
         "bare, s": f"{statistics.median(c.wall_s for c in alone):.2f}",
         "audit, s": f"{statistics.median(c.wall_s for c in whole):.2f}",
@@ -211,7 +212,7 @@ def measure(path: Path, rounds: int, *, with_landing: bool) -> None:
         "peak, MiB": peak,
     }
     if with_landing:
-        cost = landed(before, path.parent / "store")
+        cost = landed(audited, path.parent / "store")
         out |= {"landing, s": f"{cost.wall_s:.1f}", "landing CPU, s": f"{cost.cpu_s:.1f}"}
         out["peak with it, MiB"] = peak_mib()
     print(json.dumps(out))
