@@ -16,6 +16,7 @@ from ClusterShell.NodeSet import NodeSet
 from fabric_health import baselines, compared, measured, recorded_changes
 from fabric_health.checks import registry
 from fabric_health.compared import Judged, Whole
+from fabric_health.confirming import confirm
 from fabric_health.datasets import landing
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey
@@ -74,7 +75,15 @@ def compare(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
     reference = baselines.reference(
         rooms.store, rooms.site.name, checks=benchmarks, before=run.key.started_at, baseline=baseline
     )
-    found = between(rooms.store, rooms.site, run.key, reference, run.change)
+    past = _past(reference)
+    found = conclude(
+        rooms.store,
+        rooms.site,
+        run.key,
+        reference,
+        confirm(rooms, run, lambda: measured.read(rooms.store, rooms.site, run.key, past)),
+        run.change,
+    )
     rows: list[tuple[Row, str | None]] = [(r, None) for r in (*found.rows(), *attributions(found))]
     landing.land(rooms.store, run.key, compared.PART, rows, (Verdict, Attribution))
     told = compared.findings(found.judged, found.measurements.incomparable, found.why)
@@ -94,10 +103,24 @@ def compare(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
 def between(
     store: ObjectStore, site: Site, key: RunKey, reference: Reference, change: Change | None = None
 ) -> Comparison:
-    """Compare a run with a reference, without writing anything."""
+    """Compare a run with a reference, without writing or launching anything."""
+    return conclude(store, site, key, reference, measured.read(store, site, key, _past(reference)), change)
+
+
+def _past(reference: Reference) -> list[str]:
+    return sorted({h.run for h in reference.history} | ({reference.run.run} if reference.run else set()))
+
+
+def conclude(
+    store: ObjectStore,
+    site: Site,
+    key: RunKey,
+    reference: Reference,
+    found: Measurements,
+    change: Change | None = None,
+) -> Comparison:
+    """Judge measurements that are read; the store is asked for recorded changes only."""
     against = reference.run.run if change is not None and reference.run is not None else compared.HISTORY
-    past = {h.run for h in reference.history} | ({reference.run.run} if reference.run else set())
-    found = measured.read(store, site, key, sorted(past))
     judged: list[Judged] = []
     panels = [m for m in found.panels if len(m.panel.runs) > 1 or reference.history]
     for m in panels:

@@ -16,7 +16,7 @@ from fabric_health import isolated, launching
 from fabric_health.checks import registry
 from fabric_health.checks.check import Launch
 from fabric_health.checks.collectives.group_test import GroupResult, group_result
-from fabric_health.checks.collectives.settings import IsolationSettings, settings
+from fabric_health.checks.collectives.settings import settings
 from fabric_health.checks.collectives.tables import Isolation
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
@@ -67,7 +67,7 @@ def isolate(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
         rooms.tell("isolation: no collective benchmark was judged in this run")
         return {"cases": 0, "launches": 0, "blamed": []}
     cases = cases_of(found, planned, rooms.site) if cfg.enabled else []
-    launcher = Launches(rooms, run, cfg)
+    launcher = Launches(rooms, run, Budget(cfg.max_tests, cfg.max_minutes, cfg.parallel))
     states: dict[str, State] = {}
     outcomes = []
     for case in cases:
@@ -238,11 +238,23 @@ def _window(pool: Sequence[str], size: int, number: int) -> Iterable[tuple[str, 
         yield tuple(pool[start : start + size])
 
 
-class Launches:
-    """Runs launches through the site's backend, each once in a run, as far as the budget goes."""
+@dataclass(frozen=True)
+class Budget:
+    """What launches beyond the plan may take in a run; ``parallel`` of them at once, on different nodes."""
 
-    def __init__(self, rooms: Rooms, run: RunDocument, cfg: IsolationSettings) -> None:
-        self.rooms, self.run, self.cfg = rooms, run, cfg
+    launches: int
+    minutes: float
+    parallel: int = 1
+
+
+class Launches:
+    """Runs launches through the site's backend, each once in a run, as far as the budget goes.
+
+    The names of all start with ``prefix``: by them a repeated stage reads back what was launched before.
+    """
+
+    def __init__(self, rooms: Rooms, run: RunDocument, budget: Budget, prefix: str = "isolate-") -> None:
+        self.rooms, self.run, self.budget, self.prefix = rooms, run, budget, prefix
         self.refs: dict[str, StoredEvidence] = {}
         self.minutes = 0.0
         self._backend: Backend | None = None
@@ -250,19 +262,19 @@ class Launches:
 
     def spent(self) -> str:
         """Return which budget of the run is used up, or an empty string."""
-        if len(self.refs) >= self.cfg.max_tests:
-            return f"the budget of {self.cfg.max_tests} launches is used up"
-        if self.minutes >= self.cfg.max_minutes:
-            return f"the budget of {self.cfg.max_minutes:g} minutes is used up"
+        if len(self.refs) >= self.budget.launches:
+            return f"the budget of {self.budget.launches} launches is used up"
+        if self.minutes >= self.budget.minutes:
+            return f"the budget of {self.budget.minutes:g} minutes is used up"
         return ""
 
     def __call__(self, launches: Sequence[Launch]) -> dict[str, UnitEvidence]:
         """Return the evidence of each launch that was made now or before; what the budget forbids is left out."""
         out: dict[str, UnitEvidence] = {}
-        for wave in _waves(launches, self.cfg.parallel):
-            if self.minutes >= self.cfg.max_minutes:
+        for wave in _waves(launches, self.budget.parallel):
+            if self.minutes >= self.budget.minutes:
                 break
-            allowed = wave[: max(0, self.cfg.max_tests - len(self.refs))]
+            allowed = wave[: max(0, self.budget.launches - len(self.refs))]
             before = {launch.name: e for launch in allowed if (e := self._before(launch)) is not None}
             out |= before | self._launch([launch for launch in allowed if launch.name not in before])
         return out
@@ -270,8 +282,8 @@ class Launches:
     def _before(self, launch: Launch) -> UnitEvidence | None:
         """Read back the evidence of a launch that was made before this stage was repeated."""
         if self._stored is None:
-            key = evidence_store.evidence_key(self.run.key, CHECK, "isolate-", "")
-            prefix = key[: key.rindex("isolate-") + len("isolate-")]
+            key = evidence_store.evidence_key(self.run.key, CHECK, self.prefix, "")
+            prefix = key[: key.rindex(self.prefix) + len(self.prefix)]
             self._stored = {k.split("/")[-2]: k for k in sorted(self.rooms.store.list(prefix), reverse=True)}
         stored = self._stored.get(launch.name)
         if stored is None:
@@ -298,7 +310,7 @@ class Launches:
             evidence = redactor.evidence(launching.evidence_of(by_name[spec.name], CHECK, result))
             self._note(evidence, evidence_store.put_evidence(rooms.store, self.run.key, evidence, redactor))
             out[spec.name] = evidence
-            rooms.tell(f"isolation: {spec.name} {result.status}")
+            rooms.tell(f"{spec.name} {result.status}")
 
         specs = [launch.spec for launch in launches]
         run_all(specs, self._backend, keep, parallel=len(launches), tell=rooms.tell)

@@ -31,7 +31,7 @@ class Entry:
     @property
     def parts(self) -> tuple[str, ...]:
         """The names under which a run keeps what the check lands and its evidence."""
-        return (self.name, f"{self.name}.isolation") if self.isolates else (self.name,)
+        return (self.name, f"{self.name}.isolation", f"{self.name}.confirm") if self.isolates else (self.name,)
 
     @property
     def is_benchmark(self) -> bool:

@@ -193,6 +193,14 @@ class IsolationSettings(_Model):
     )
 
 
+class ConfirmSettings(_Model):
+    """More launches of nodes and rails that look slower than before, until it is certain either way."""
+
+    enabled: bool = Field(True, description="false: what the run's own launches show decides, however little that is")
+    max_launches: int = Field(40, ge=1, le=10_000, description="launches that confirming may make in a run")
+    max_minutes: float = Field(30, gt=0, le=55, description="minutes of launches after which no other is started")
+
+
 class Settings(_Model):
     """What is launched and how it is judged."""
 
@@ -205,6 +213,7 @@ class Settings(_Model):
     floors: tuple[Floor, ...] = ()
     peers: PeerSettings = PeerSettings()
     isolation: IsolationSettings = IsolationSettings()
+    confirm: ConfirmSettings = ConfirmSettings()
     iteration_cv: float = Field(
         0.05, gt=0, description="spread of iterations that is worth a note (nccl-tests' own 5 %)"
     )
