@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from fabric_health import site as site_module
 from fabric_health.checks.check import Context, RowSet
 from fabric_health.checks.collectives.judge import _RULES as LAUNCH_RULES
+from fabric_health.checks.collectives.peer_judge import _KINDS as PEER_KINDS
 from fabric_health.checks.registry import ENTRIES, Entry
 from fabric_health.checks.switch_config import port_rules, unread
 from fabric_health.cli.main import app
@@ -146,7 +147,7 @@ BUILT = {
     ("driver_firmware", "attribute"): {"iommu_mode", "acs_state", "ecc_sram_correctable", "ecc_dram_correctable"},
     ("driver_firmware", "column"): {"link_downed", "link_error_recovery", "symbol_errors"},
     ("switch_config", "f'port_{metric}_known'"): {f"port_{m}_known" for m in unread._TITLES},
-    ("collectives", "f'{kind}_as_fast_as_peers'"): {"node_as_fast_as_peers", "rail_as_fast_as_peers"},
+    ("collectives", "f'{kind}_as_fast_as_peers'"): {f"{k}_as_fast_as_peers" for k in PEER_KINDS},
 }
 # What finds things in the name of a check outside its folder.
 ELSEWHERE = {"collectives": ("isolated.py", "isolation_cases.py")}

@@ -365,3 +365,45 @@ def test_figures_have_three_significant_digits(value: float, shown: str) -> None
 def test_sizes_and_shares_read_well() -> None:
     assert [text.size(n) for n in (0, 512, 65536, 3 << 19, 1 << 40)] == ["0 B", "512 B", "64 KiB", "1.5 MiB", "1 TiB"]
     assert [text.percent(x) for x in (-0.185, 0.0, 0.5)] == ["−18.5 %", "+0.0 %", "+50.0 %"]
+
+
+def test_pairs_of_ranks_stand_side_by_side_and_only_a_finding_is_marked(benched: ReportData) -> None:
+    values = {"ranks-0-1": 0.288, "ranks-2-3": 0.0271, "ranks-4-5": 0.192}
+    cpu = {"engine": "gloo", "timing": "best", "sku": None, "ranks": 2, "ranks_per_node": 2, "nodes": 1}
+    rows = tuple(row("gloo-pairs-1", g, "ranks", 65536, v, **cpu) for g, v in values.items())
+    named, slow = (
+        finding(
+            check="collectives",
+            rule=rule,
+            unit=unit,
+            unit_kind=kind,
+            metric=metric,
+            severity=Severity.WARNING,
+            summary=summary,
+        )
+        for rule, unit, kind, metric, summary in (
+            ("isolated", "localhost/rank-3", "rank", "busbw_loss", "localhost/rank-3 loses about 90 %"),
+            ("ranks_as_fast_as_peers", "ranks-2-3", "ranks", "all_reduce.ranks.busbw_gbps", "ranks-2-3 is slow"),
+        )
+    )
+    slow = dataclasses.replace(slow, explained_by=named.finding)
+    isolation = Isolation(
+        case="ranks", number=0, outcome="blamed", engine="gloo", tests=5, references=3, rounds=2, minutes=0.5,
+        reason="slow with rank-2 and rank-1", unit="localhost/rank-3", unit_kind="rank", loss=0.9,
+    )  # fmt: skip
+    results = CollectiveResults(
+        launches=(launch("gloo-pairs-1", "ranks", engine="gloo"),),
+        problems=(),
+        rows=rows,
+        origins={"gloo-pairs-1": "measured"},
+        before=Comparable(),
+        isolations=(isolation,),
+    )
+    p = index(dataclasses.replace(benched, findings=(named, slow), collectives=results))
+    titles = {v["title"]: v.get("class") for tag, v in p.elements if tag == "td" and v.get("title")}
+    assert titles["ranks-4-5: 0.1920 GB/s, median of all 0.1920 GB/s"] == "shade-0"
+    assert titles["ranks-2-3: 0.02710 GB/s, median of all 0.1920 GB/s. ranks-2-3 is slow"] == "explained"
+    shown = section(p, "Collectives gloo", "Object store")
+    assert "Pairs of ranks against the median of all" in shown
+    assert "localhost/rank-3 90.0 %" in shown
+    assert "5 tests in 2 rounds" in shown

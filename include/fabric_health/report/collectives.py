@@ -18,11 +18,15 @@ from fabric_health.checks.collectives.tables import Collective, Isolation
 from fabric_health.datasets.tables import CoverageState, Finding, Severity
 from fabric_health.report import fabric_map
 from fabric_health.report.data import CollectiveResults, ReportData
+from fabric_health.report.text import figure
 
 CHECK = "collectives"
 CURVES_SHOWN = 24
 CELLS_A_ROW = 8
 REFUSED_SHOWN = 50
+# Groups that are held against each other; launches of the last kind are too noisy for shades to mean anything.
+PEER_KINDS = ("node", "rail", "ranks")
+UNSHADED = "ranks"
 # Shares below the median of the peers from which a cell is shaded darker; no verdicts, those are findings.
 SHADES = (0.01, 0.02, 0.05, 0.10)
 _OF_A_CURVE = tuple(name for name in FIELDS if name != "size_bytes")
@@ -85,7 +89,7 @@ class PeerCell:
 
 @dataclass(frozen=True)
 class PeerMap:
-    """Nodes or rails of one kind. ``median_gbps`` is that of all of them, each at its best launch, in GB/s."""
+    """Nodes, rails or pairs of ranks. ``median_gbps`` is that of all of them, each at its best launch, in GB/s."""
 
     kind: str
     collective: str
@@ -222,7 +226,7 @@ def _maps(
 ) -> Iterator[PeerMap]:
     grouped: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for r in results.rows:
-        if r.engine == engine and r.group_kind in ("node", "rail") and not r.group.endswith(":slowest") and not r.wrong:
+        if r.engine == engine and r.group_kind in PEER_KINDS and not r.group.endswith(":slowest") and not r.wrong:
             grouped[r.group_kind, r.collective].append(r)
     for (kind, collective), rows in sorted(grouped.items()):
         peers: dict[str, list[Collective]] = defaultdict(list)
@@ -232,9 +236,9 @@ def _maps(
             past = best_launch([r for r in results.before.rows if r.group_kind == kind and peer_key(r) == key])
             values = best_launch(same)
             middle = median(values.values())
-            metric = f"{collective}.{kind}.busbw_gbps"
+            metric, shaded = f"{collective}.{kind}.busbw_gbps", kind != UNSHADED
             cells = [
-                _cell(unit, value, middle, past.get(unit), findings.get((unit, metric)), linked)
+                _cell(unit, value, middle, past.get(unit), findings.get((unit, metric)), linked, shaded=shaded)
                 for unit, value in sorted(values.items(), key=lambda item: _natural(item[0]))
             ]
             setting = same[0].sku or ""
@@ -253,13 +257,20 @@ def _map(
 
 
 def _cell(
-    unit: str, value: float, middle: float, past: float | None, found: Finding | None, linked: frozenset[str]
+    unit: str,
+    value: float,
+    middle: float,
+    past: float | None,
+    found: Finding | None,
+    linked: frozenset[str],
+    *,
+    shaded: bool,
 ) -> PeerCell:
     share = value / middle - 1 if middle > 0 else 0.0
-    told = f"{unit}: {value:.1f} GB/s, median of all {middle:.1f} GB/s"
-    told += f", before {past:.1f} GB/s" if past is not None else ""
+    told = f"{unit}: {figure(value, 4)} GB/s, median of all {figure(middle, 4)} GB/s"
+    told += f", before {figure(past, 4)} GB/s" if past is not None else ""
     if found is None:
-        return PeerCell(unit, told, share, "", f"shade-{sum(share <= -limit for limit in SHADES)}")
+        return PeerCell(unit, told, share, "", f"shade-{sum(share <= -limit for limit in SHADES) if shaded else 0}")
     look = fabric_map.CRITICAL if found.severity == Severity.CRITICAL else fabric_map.WARNING
     if found.acknowledged_by is not None:
         look = fabric_map.ACKNOWLEDGED
