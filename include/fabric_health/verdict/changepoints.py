@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from scipy import special
@@ -17,7 +18,7 @@ from scipy import special
 from fabric_health.verdict.panel import Floats
 
 _LENIENT = 10.0
-_WINDOW = 50
+WINDOW: Final = 50
 """Runs that are looked at together; half a window further on each time: an old change does not hide a new one."""
 
 
@@ -37,23 +38,24 @@ class ChangePoint:
 
 
 def change_points(
-    series: Floats, max_p: float = 0.001, min_size: float = 0.0, min_segment: int = 1
+    series: Floats, max_p: float = 0.001, min_size: float = 0.0, min_segment: int = 1, window: int = WINDOW
 ) -> tuple[ChangePoint, ...]:
     """Return the change points of a series without NaN, in order.
 
     ``min_size`` is the smallest difference of levels that is told, in the units of the series; ``min_segment`` the
-    fewest values on either side. Raises ValueError for values that are not finite.
+    fewest values on either side. ``window`` values are looked at together. Raises ValueError for values that are not
+    finite.
     """
     x = np.asarray(series, dtype=np.float64)
     if x.ndim != 1 or not np.isfinite(x).all():
         raise ValueError("expected one series of finite numbers")
-    lenient = min(max_p * _LENIENT, 0.5) if max_p < 0.5 else max_p
+    lenient = max_p * (_LENIENT if max_p < 0.05 else 2.0)
     found: set[int] = set()
     start = 0
     while start < len(x):
-        new = _split(x, start, min(start + _WINDOW, len(x)), lenient, min_segment)
+        new = _split(x, start, min(start + window, len(x)), lenient, min_segment)
         found |= set(new)
-        start = max(max(new, default=0), start + _WINDOW // 2)
+        start = max(max(new, default=0), start + max(1, window // 2))
     return _merge(x, sorted(found), max_p, min_size)
 
 

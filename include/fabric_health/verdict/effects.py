@@ -42,20 +42,23 @@ class Cells:
 
 def cells_of(performance: Floats) -> Cells:
     """Bring runs x launches x units down to runs x units."""
-    launches = np.isfinite(performance).sum(axis=1)
-    several = launches >= 2
-    room = np.sqrt(1 - 1 / np.maximum(launches, 2))[:, None, :]
-    rough = _deviations(performance, robust.median(performance, 1), several) / room
-    scale = robust.spread(rough)
-    fine = _deviations(performance, robust.location(performance, scale, 1), several) / room
-    runs, depth, units = performance.shape
-    own = robust.spread(fine.reshape(runs * depth, units), 0) ** 2
-    df = robust.KEPT * np.where(several, launches - 1, 0).sum(axis=0)
-    common = float(robust.spread(fine) ** 2) if several.any() else _from_runs(performance)
-    noise, weight = robust.moderated(own, df, max(common, FLOOR**2))
+    # The last run has more launches of a few units: by itself, the rest is not filled up with what was not measured.
+    blocks = [b for b in (_dense(performance[:-1]), _dense(performance[-1:])) if len(b)]
+    launches = np.concatenate([np.isfinite(b).sum(axis=1) for b in blocks])
+    scale = robust.spread(_deviations(blocks, [robust.median(b, 1) for b in blocks]))
+    fine = _deviations(blocks, [robust.location(b, scale, 1) for b in blocks])
+    df = robust.KEPT * np.maximum(launches - 1, 0).sum(axis=0)
+    common = float(robust.spread(fine) ** 2) if df.any() else _from_runs(performance)
+    noise, weight = robust.moderated(robust.spread(fine, 0) ** 2, df, max(common, FLOOR**2))
     noise = np.maximum(noise, FLOOR**2)
-    value = robust.location(performance, np.sqrt(noise)[None, :], 1)
+    value = np.concatenate([robust.location(b, np.sqrt(noise)[None, None, :], 1) for b in blocks])
     return Cells(value, launches, noise, np.asarray(np.minimum(df + weight, max(df.sum(), 1.0))))
+
+
+def _dense(performance: Floats) -> Floats:
+    """Return the launches without those that no cell has; within a run their order does not matter."""
+    deepest = int(np.isfinite(performance).sum(axis=1).max(initial=1))
+    return np.asarray(np.sort(performance, axis=1)[:, : max(1, deepest)])
 
 
 def _from_runs(performance: Floats) -> float:
@@ -68,8 +71,15 @@ def _from_runs(performance: Floats) -> float:
     return left if np.isfinite(left) else 0.0
 
 
-def _deviations(performance: Floats, centre: Floats, several: np.ndarray) -> Floats:
-    return np.where(several[:, None, :], performance - centre[:, None, :], np.nan)
+def _deviations(blocks: Sequence[Floats], centres: Sequence[Floats]) -> Floats:
+    """Return how far launches are from their centre, as wide as the launches themselves are spread: any x units."""
+    found = []
+    for block, centre in zip(blocks, centres, strict=True):
+        launches = np.isfinite(block).sum(axis=1)
+        # One degree of freedom went into the centre; one launch alone deviates from nothing.
+        room = np.where(launches >= 2, np.sqrt(1 - 1 / np.maximum(launches, 2)), np.nan)
+        found.append(((block - centre[:, None, :]) / room[:, None, :]).reshape(-1, block.shape[2]))
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)

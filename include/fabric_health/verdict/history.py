@@ -45,7 +45,8 @@ def judge_history(panel: Panel, settings: Settings = DEFAULTS, since: datetime |
     level, launches = levels(panel, settings)
     measured = max(1, int(np.isfinite(level[-1]).sum()))
     each = settings.alpha / measured / settings.panels
-    noise = cells_of(np.asarray(panel.performance[-settings.history - 1 :])).error()[-1]
+    recent = panel.performance[-settings.history - 1 :]
+    noise = cells_of(np.where(np.isfinite(recent), recent, np.nan)).error()[-1]
     return tuple(
         _judge(panel, u, level[:, u], launches[:, u], float(noise[u]), settings, each) for u in range(len(panel.units))
     )
@@ -87,11 +88,13 @@ def _judge(
     df = max(1.0, robust.KEPT * (n - 1))
     tested = Tested(centre - float(level[-1]), variance, df, each, settings.alpha)
     outcome = tested.outcome(panel.metric.margin)
-    if outcome is Outcome.PASS and launches[-1] < 2 and launches[held].max() >= 2:
+    if outcome is Outcome.PASS and launches[-1] < 2:
         outcome = Outcome.INCONCLUSIVE
     reason = f"{slower(tested.difference)} than its {n} comparable runs before ({between(tested)})"
     settle = None
-    if outcome is Outcome.INCONCLUSIVE:
+    if outcome is Outcome.INCONCLUSIVE and launches[-1] < 2:
+        reason, settle = f"{reason}, on a single launch", "another launch"
+    elif outcome is Outcome.INCONCLUSIVE:
         reason += f": neither a loss is shown, nor one of {100 * panel.metric.margin:g} % ruled out"
         settle = "another run, or more comparable runs of history"
     return judgement_of(panel, subject, Layer.HISTORY, tested, (outcome, reason, settle), counts)

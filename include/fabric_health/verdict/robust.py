@@ -55,7 +55,7 @@ def _pick(ordered: Floats, at: Ints) -> Floats:
     return np.asarray(np.take_along_axis(ordered, np.asarray(at)[None, ...], axis=0)[0])
 
 
-def location(x: Floats, scale: Floats | float, axis: int = 0, rounds: int = 15) -> Floats:
+def location(x: Floats, scale: Floats | float, axis: int = 0, rounds: int = 20) -> Floats:
     """Return Huber means along ``axis``; NaN where there is nothing.
 
     ``scale`` is the standard deviation of a value, in a shape that broadcasts against ``x``. With a scale of zero it
@@ -66,11 +66,17 @@ def location(x: Floats, scale: Floats | float, axis: int = 0, rounds: int = 15) 
     centre = median(x, axis)
     reach = BEND * np.where(np.isfinite(scale), scale, 0.0)
     filled = np.where(held, x, 0.0)
-    share = 1.0 / np.maximum(count, 1)
+    enough = 1e-5 * float(np.max(reach, initial=0.0))
     for _ in range(rounds):
-        around = np.expand_dims(centre, axis)
-        pull = np.where(held, np.clip(filled - around, -reach, reach), 0.0).sum(axis=axis)
-        centre = centre + pull * share
+        apart = filled - np.expand_dims(centre, axis)
+        bent = np.clip(apart, -reach, reach)
+        pull = (bent * held).sum(axis=axis)
+        # Newton's step, at most twice the one that can never overshoot.
+        inside = ((bent == apart) & held).sum(axis=axis)
+        step = pull / np.maximum(np.maximum(inside, 0.5 * count), 0.5)
+        centre = centre + step
+        if not (np.abs(step) > enough).any():
+            break
     return np.asarray(centre)
 
 

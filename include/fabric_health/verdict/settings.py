@@ -38,7 +38,13 @@ class Settings:
     min_history: int = 3
     min_units: int = 8
     min_group: int = 4
-    rounds: tuple[Round, ...] = (Round(1.0, 2), Round(1.5, 4), Round(2.0, 6), Round(2.5, 9))
+    rounds: tuple[Round, ...] = (
+        Round(1.1, 1),
+        Round(1.45, 3),
+        Round(1.95, 4),
+        Round(2.3, 10),
+        Round(2.9, 20),
+    )
     most_extra: float = 0.5
 
     def __post_init__(self) -> None:

@@ -116,6 +116,7 @@ def shifts_of(loss: Floats, variance: Floats, kinds: Sequence[Kind], past: Past,
     moved, outside = _moved(loss, scale, everyone, tested, settings.min_units)
     fleet, fleet_error = _centre(loss, scale, outside)
     common, error, group = np.full(units, fleet), np.full(units, fleet_error), np.full(units, -1)
+    own = np.where(outside, _pull(loss - fleet, scale, outside.sum()), 0.0)
     shifts: list[Shift] = []
     for of_kind, j in moved:
         members = of_kind.members(j)
@@ -125,10 +126,10 @@ def shifts_of(loss: Floats, variance: Floats, kinds: Sequence[Kind], past: Past,
         shifts.append(of_kind.shift(j, effect, variance_of_it, len(members), moved=True))
     for of_kind in tested:
         shifts += of_kind.shifts(np.where(outside, loss - fleet, np.nan), scale, fleet_error)
-        _take_usual(of_kind, np.where(outside, loss - common, np.nan), scale, outside, common, error)
-    return Shifts(
-        tuple(shifts), _of_fleet(fleet, fleet_error, past, settings, int(everyone.sum())), common, error, group
-    )
+        own += _take_usual(of_kind, np.where(outside, loss - common, np.nan), scale, outside, common, error)
+    of_fleet = _of_fleet(fleet, fleet_error, past, settings, int(everyone.sum()))
+    # A unit is held against the others: what itself pulled at their location is given back.
+    return Shifts(tuple(shifts), of_fleet, common - own, error, group)
 
 
 def _moved(
@@ -159,12 +160,24 @@ def _moved(
         moved.append((of_kind, j))
 
 
-def _take_usual(of_kind: _OfKind, rest: Floats, scale: Floats, outside: Bools, common: Floats, error: Floats) -> None:
-    """Add to ``common`` what groups that did not move did beyond noise, as far as such groups ever do, in place."""
+def _take_usual(of_kind: _OfKind, rest: Floats, scale: Floats, outside: Bools, common: Floats, error: Floats) -> Floats:
+    """Add to ``common`` what groups that did not move did beyond noise, as far as such groups ever do, in place.
+
+    Returns what of it is each unit's own pull.
+    """
     effect, its_error = group_effects(rest, scale, of_kind.kind)
     believed = of_kind.between / np.maximum(of_kind.between + its_error, 1e-300)
     common += np.where(outside, of_kind.kind.scatter(effect * believed, len(rest)), 0.0)
     error += np.where(outside, of_kind.kind.scatter(its_error * believed, len(rest)), 0.0)
+    sizes = np.isfinite(of_kind.kind.gather(rest)).sum(axis=-1)
+    believed_of_unit, sizes_of_unit = of_kind.kind.scatter(np.stack([believed, sizes]), len(rest))
+    return np.where(outside, believed_of_unit * _pull(rest, scale, sizes_of_unit), 0.0)
+
+
+def _pull(rest: Floats, scale: Floats, count: Floats | int) -> Floats:
+    """Return by how much each unit alone moves the location of ``count`` units that it is one of."""
+    reach = robust.BEND * scale
+    return np.asarray(np.nan_to_num(np.clip(rest, -reach, reach)) / np.maximum(np.asarray(count) - 1, 1))
 
 
 def _of_fleet(fleet: float, error: float, past: Past, settings: Settings, units: int) -> Shift:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from scipy import special
@@ -17,6 +18,7 @@ POWER_Z: Final = 0.8416
 """Normal quantile of 80 %: the power at which a detectable loss is told."""
 
 
+@lru_cache(maxsize=4096)
 def quantile(level: float, df: float) -> float:
     """Return how many standard errors have a one-sided probability of ``level`` (Student's t)."""
     return float(-special.stdtrit(df, level))
