@@ -55,7 +55,7 @@ def test_when_the_day_is_over_it_is_news_and_says_so(faulty: ReportData) -> None
     p = index(expecting(faulty, dataclasses.replace(MTU, expires=date(2026, 11, 20))))
     assert "Look at these (2)" in p.text
     assert "Acknowledged (" not in p.text
-    assert "acknowledgement expired joe expired since 2026-11-20: cable ordered" in " ".join(p.text.split())
+    assert "acknowledgement of joe expired since 2026-11-20: cable ordered" in " ".join(p.text.split())
 
 
 def test_expected_changes_are_counted_and_come_after_the_others(faulty: ReportData) -> None:

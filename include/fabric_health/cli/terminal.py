@@ -76,7 +76,7 @@ def finding_block(f: Finding) -> None:
     if f.acknowledged_by:
         show(f"          acknowledged by {f.acknowledged_by}")
     elif f.acknowledgement_expired:
-        show(f"          acknowledgement by {f.acknowledgement_expired}")
+        show(f"          acknowledgement of {f.acknowledgement_expired}")
     if f.expected is not None or f.actual is not None:
         show(f"          expected {f.expected or 'unknown'}; actual {f.actual or 'unknown'}")
     for n, line in enumerate((f.action or "").splitlines()):
