@@ -90,6 +90,9 @@ class _Worker:
         self.store = Store(options)
         self.result = WorkerResult()
         self.parent = os.getppid()
+        # Requests left, None for as many as there is time for. All threads take from it, so that a slow one does not
+        # keep a part of its own until the others have gone.
+        self.left = share(options.requests, options.processes, process) if options.requests else None
         self._lock = threading.Lock()
         own = share(options.objects, options.processes, process) if options.load != "put" else 0
         self.mine = [prepared_name(options, process, n) for n in range(own)]
@@ -122,11 +125,7 @@ class _Worker:
 
     def run(self, start: float) -> WorkerResult:
         self.result.threads = [ThreadResult() for _ in range(self.threads)]
-        todo = share(self.options.requests, self.options.processes, self.process)
-        loops = [
-            _Loop(self, n, share(todo, self.threads, n) if self.options.requests else None).run
-            for n in range(self.threads)
-        ]
+        loops = [_Loop(self, n).run for n in range(self.threads)]
         self.until = (
             start + self.options.warmup_s + self.options.duration_s if not self.options.requests else float("inf")
         )
@@ -142,6 +141,14 @@ class _Worker:
             if len(self.result.first_errors) < MAX_ERRORS_KEPT:
                 self.result.first_errors.append(f"{type(error).__name__}: {error}"[:300])
 
+    def take(self) -> bool:
+        """Return whether there is another request to make, which is then the caller's."""
+        if self.left is None:
+            return time.monotonic() < self.until
+        with self._lock:
+            self.left -= 1
+            return self.left >= 0
+
     def next_to_delete(self) -> str | None:
         with self._lock:
             return self.mine.pop() if self.mine else None
@@ -150,8 +157,8 @@ class _Worker:
 class _Loop:
     """The requests of one thread, one after the other."""
 
-    def __init__(self, worker: _Worker, thread: int, requests: int | None) -> None:
-        self.worker, self.thread, self.left = worker, thread, requests
+    def __init__(self, worker: _Worker, thread: int) -> None:
+        self.worker, self.thread = worker, thread
         self.result = worker.result.threads[thread]
         options = worker.options
         self.random = random.Random(f"{options.name}/{worker.process}/{thread}")  # noqa: S311
@@ -171,15 +178,13 @@ class _Loop:
         make: dict[str, Callable[[str], Done]] = {
             "GET": store.get, "PUT": store.put, "STAT": store.stat, "DELETE": store.delete,
         }  # fmt: skip
-        while self.left != 0 and time.monotonic() < self.worker.until and os.getppid() == self.worker.parent:
+        while os.getppid() == self.worker.parent and self.worker.take():
             op, name = next_request()
             if name is None:
                 self.result.drained_at = time.monotonic()
                 return
             self._timed(op, make[op], name)
-            if self.left is not None:
-                self.left -= 1
-        if self.left == 0:
+        if self.worker.left is not None:
             self.result.drained_at = time.monotonic()
 
     def _timed(self, op: str, make: Callable[[str], Done], name: str) -> None:
