@@ -144,12 +144,12 @@ def _chosen(
             raise UsageError(
                 f"baseline {baseline!r} started at {held.started_at:%Y-%m-%d %H:%M} UTC, not before the run"
             )
-        return held, f"the baseline asked for, {baseline}"
+        return held, f"baseline {baseline}"
     by_name = {held.run: held for held in past}
     for act in acts:
         if act.run in by_name:
             who = f"accepted by {act.row.accepted_by} on {act.row.accepted_at:%Y-%m-%d}"
-            return by_name[act.run], f"the last accepted run, {who}"
+            return by_name[act.run], f"the last accepted run ({who})"
     if past:
-        return past[0], "the latest earlier run that measured the same; none was accepted as baseline"
+        return past[0], "the latest earlier run (none was accepted as baseline)"
     return None, "no earlier run measured any of this"

@@ -224,8 +224,9 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     margins = sorted({x.judgement.margin for x in sets})
     bounds = " or ".join(f"{m:.0%}" for m in margins)
     passed = sum(x.judgement.outcome in (Outcome.PASS, Outcome.IMPROVED) for x in counting)
-    left = f"; {len(counting) - passed} could not be settled alone" if passed < len(counting) else ""
-    return Whole(Outcome.PASS, f"no loss of {bounds} or more against {why} in {passed} comparisons{left}")
+    told = f"no loss of {bounds} or more in {passed} of {len(counting)} comparisons with {why}"
+    left = "; the others settle nothing by themselves" if passed < len(counting) else ""
+    return Whole(Outcome.PASS, told + left)
 
 
 def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:

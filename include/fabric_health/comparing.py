@@ -120,14 +120,18 @@ def conclude(
     change: Change | None = None,
 ) -> Comparison:
     """Judge measurements that are read; the store is asked for recorded changes only."""
-    against = reference.run.run if change is not None and reference.run is not None else compared.HISTORY
+    against, why = compared.HISTORY, reference.why
+    if change is not None and reference.run is not None:
+        against = reference.run.run
+    elif len(reference.history) > 1:
+        why = f"the {len(reference.history)} runs up to {reference.why}"
     judged: list[Judged] = []
     panels = [m for m in found.panels if len(m.panel.runs) > 1 or reference.history]
     for m in panels:
         judged += _judge(m, site, change, reference, len(panels))
-    whole = compared.whole(judged, found.incomparable, change=change is not None, why=reference.why)
+    whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
-    return Comparison(against, reference.why, whole, tuple(judged), found, named, explanation)
+    return Comparison(against, why, whole, tuple(judged), found, named, explanation)
 
 
 def _judge(m: Measured, site: Site, change: Change | None, reference: Reference, panels: int) -> list[Judged]:
