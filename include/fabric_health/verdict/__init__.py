@@ -7,6 +7,7 @@
 * ``fleet``: all units of a run against their own past and their peers: screen, confirm, decide;
 * ``power``: what a comparison could have missed, and what would settle it;
 * ``attribution``: which change separates the units that moved from those that did not;
+* ``downstream``: which regression is the consequence of what: one cause is one piece of news;
 * ``expected``: differences that somebody acknowledged, until a date.
 
 What each decides, and how often it is wrong, is in ``docs/verdicts.md``.
