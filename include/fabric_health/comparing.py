@@ -7,7 +7,7 @@ the same again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ from fabric_health.judged import write_findings
 from fabric_health.maintenance import Change, role_of
 from fabric_health.measured import Measured, Measurements
 from fabric_health.site import Site
+from fabric_health.topology import reach_of
 from fabric_health.verdict import attribution, fleet, paired
 from fabric_health.verdict.attribution_words import candidate_sentence, sentence
 from fabric_health.verdict.metrics import JUDGED
@@ -185,22 +186,9 @@ def _attribute(
         }
         before = RunKey(site.name, reference.run.run, reference.run.started_at, key.origin)
         changes = recorded_changes.between(store, site, before, key)
-        found = attribution.rank(changes, moved, sound - moved.keys(), reach_of(site, kind))
+        found = attribution.rank(changes, moved, sound - moved.keys(), reach_of(site))
         return found, sentence(found)
     return None, None
-
-
-def reach_of(site: Site, kind: str) -> Mapping[str, frozenset[str]]:
-    """Return which units of a kind (``node`` or ``rail``) a change on a node, NIC, switch or port can affect."""
-    reach: dict[str, set[str]] = {}
-    for cable in site.cables:
-        if cable.peer_kind != "node":
-            continue
-        unit = cable.peer if kind == "node" else f"rail-{cable.rail}"
-        ends = (cable.switch, f"{cable.switch}/{cable.port}", f"{cable.peer}/{cable.peer_port}")
-        for end in (*ends, cable.peer) if kind == "rail" else ends:
-            reach.setdefault(end, set()).add(unit)
-    return {unit: frozenset(units) for unit, units in reach.items()}
 
 
 def attributions(found: Comparison) -> list[Attribution]:
