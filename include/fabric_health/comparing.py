@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from fabric_health.run_document import RunDocument
 
 CANDIDATES_KEPT = 20
-# No part of what a change of nodes or switches touches: the machine that starts jobs, the store.
-_OUTSIDE = ("machine", "object_store")
+# No part of what a change of nodes or switches touches: the machine that starts jobs and its ranks, the store.
+_OUTSIDE = ("machine", "object_store", "ranks")
 
 
 @dataclass(frozen=True)
