@@ -112,7 +112,8 @@ class Player:
 
     def add_node(self, name: str) -> None:
         with contextlib.suppress(ApiException):
-            self.core.create_node({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
+            node = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+            self.core.create_node(node, _preload_content=False)
         self.core.patch_node_status(
             name,
             {
@@ -122,6 +123,7 @@ class Player:
                     "conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}],
                 }
             },
+            _preload_content=False,
         )
 
     def start(self) -> None:
@@ -267,7 +269,9 @@ class Player:
                 }
             ],
         }
-        self.core.patch_namespaced_pod_status(pod["metadata"]["name"], self.namespace, {"status": status})
+        self.core.patch_namespaced_pod_status(
+            pod["metadata"]["name"], self.namespace, {"status": status}, _preload_content=False
+        )
 
     def _delete_pod(self, pod: Json) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -277,7 +281,8 @@ class Player:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         with contextlib.suppress(ApiException):
             if pod["metadata"].get("finalizers"):
-                self.core.patch_namespaced_pod(name, self.namespace, {"metadata": {"uid": uid, "finalizers": None}})
+                free = {"metadata": {"uid": uid, "finalizers": None}}
+                self.core.patch_namespaced_pod(name, self.namespace, free, _preload_content=False)
             self.core.delete_namespaced_pod(name, self.namespace, body=body, _preload_content=False)
 
     @staticmethod

@@ -410,10 +410,11 @@ def test_two_hundred_nodes_never_more_at_once_than_allowed(ask, player, profile,
     names = [f"many-{i:03}" for i in range(200)]
     for name in names:
         player.add_node(name)
-    bounded = profile.model_copy(update={"concurrency": 50, "unit_timeout_s": 60.0})
+    bounded = shorter(profile, unit_timeout_s=300, start_limit_s=300).model_copy(update={"concurrency": 50})
     got = ask(*(request_of(bounded, n) for n in names))
     assert {e.status for e in got.values()} == {ReachStatus.OK}, {e.detail for e in got.values()}
     assert len(player.seen) == 200
+    assert not player.errors
     assert 5 < player.at_once <= 50
 
 
