@@ -249,8 +249,8 @@ def _better(better: Sequence[Judged], why: str) -> str:
     return f"{j.subject} is {-(j.loss or 0):.1%} faster than in {why} ({label(best.measured)}), and nothing got slower"
 
 
-def run_row(verdict: Whole, against: str) -> Verdict:
-    """Return the verdict on the run as a row."""
+def run_row(verdict: Whole, against: str, compared_with: str | None = None, explanation: str | None = None) -> Verdict:
+    """Return the verdict on the run as a row, with what it was compared with and which change explains it."""
     return Verdict(
         against=against,
         subject=RUN,
@@ -262,6 +262,8 @@ def run_row(verdict: Whole, against: str) -> Verdict:
         layer="",
         reason=verdict.reason,
         settle=verdict.settle,
+        compared_with=compared_with,
+        explanation=explanation,
     )
 
 

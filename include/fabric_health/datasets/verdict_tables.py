@@ -43,6 +43,11 @@ class Verdict(Row):
     launches_before: int | None = optional("launches before, of a unit", minimum=0)
     launches_after: int | None = optional("launches now, of a unit", minimum=0)
     runs_before: int | None = optional("earlier runs that were used", minimum=0)
+    compared_with: str | None = optional("of the whole: what it was compared with and how that was chosen, in words")
+    explanation: str | None = optional(
+        "of the whole: which recorded change fits what got slower, what speaks against it, and what would tell several "
+        "apart"
+    )
 
 
 @dataclass(frozen=True)
