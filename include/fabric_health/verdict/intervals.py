@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+import numpy.typing as npt
+from scipy import special
 
 from fabric_health.verdict.panel import Floats
+
+Places = npt.NDArray[np.intp]
 
 EXACT_PAIRS = 60
 """Pairs up to which the distribution of the signed ranks is computed; beyond, the normal one differs by < 0.001."""
@@ -59,7 +62,7 @@ def signed_rank(differences: Sequence[float] | Floats, confidence: float = 0.95)
     if n <= EXACT_PAIRS:
         p = float(_signed_rank_null(n)[math.ceil(statistic) :].sum())
     else:
-        p = float(stats.norm.sf((statistic - 0.5 - n * (n + 1) / 4) / _sd(n)))
+        p = float(special.ndtr(-((statistic - 0.5 - n * (n + 1) / 4) / _sd(n))))
     return Estimate(centre, low, high, min(p, 1.0), _error(low, high, confidence))
 
 
@@ -82,7 +85,7 @@ def rank_sum(greater: Sequence[float] | Floats, other: Sequence[float] | Floats,
     if exact:
         p = float(_rank_sum_null(n, m)[statistic:].sum())
     else:
-        p = float(stats.norm.sf((statistic - 0.5 - n * m / 2) / sd))
+        p = float(special.ndtr(-((statistic - 0.5 - n * m / 2) / sd)))
     return Estimate(float(np.median(gaps)), low, high, min(p, 1.0), _error(low, high, confidence))
 
 
@@ -90,8 +93,11 @@ def students_t(shift: float, standard_error: float, df: float, confidence: float
     """Return the interval and p-value of a shift with a known or estimated standard error (``df`` infinite: known)."""
     if not (math.isfinite(shift) and standard_error > 0 and df > 0):
         return Estimate(shift, -math.inf, math.inf, 1.0, math.inf)
-    quantile = float(stats.t.isf((1 - confidence) / 2, df))
-    p = float(stats.t.sf(shift / standard_error, df))
+    z = shift / standard_error
+    if math.isinf(df):
+        quantile, p = _normal(confidence), float(special.ndtr(-z))
+    else:
+        quantile, p = -float(special.stdtrit(df, (1 - confidence) / 2)), float(special.stdtr(df, -z))
     return Estimate(shift, shift - quantile * standard_error, shift + quantile * standard_error, p, standard_error)
 
 
@@ -123,11 +129,11 @@ def widened(estimate: Estimate, variance: float, confidence: float = 0.95) -> Es
     """
     if variance <= 0 or not math.isfinite(estimate.standard_error):
         return estimate
-    z = float(stats.norm.isf((1 - confidence) / 2))
+    z = _normal(confidence)
     low = estimate.shift - math.hypot(estimate.shift - estimate.low, z * math.sqrt(variance))
     high = estimate.shift + math.hypot(estimate.high - estimate.shift, z * math.sqrt(variance))
     error = math.hypot(estimate.standard_error, math.sqrt(variance))
-    p = max(estimate.p_greater, float(stats.norm.sf(estimate.shift / error)))
+    p = max(estimate.p_greater, float(special.ndtr(-(estimate.shift / error))))
     return Estimate(estimate.shift, low, high, p, error)
 
 
@@ -157,6 +163,16 @@ def _sample(values: Sequence[float] | Floats) -> Floats:
     if not len(sample) or not np.isfinite(sample).all():
         raise ValueError("expected a sample of one or more finite numbers")
     return sample
+
+
+def _normal(confidence: float) -> float:
+    return -float(special.ndtri((1 - confidence) / 2))
+
+
+@lru_cache(maxsize=64)
+def pairs(n: int, diagonal: int) -> tuple[Places, Places]:
+    """Return the places of all pairs of ``n`` values, each with itself too when ``diagonal`` is 0, not when it is 1."""
+    return np.triu_indices(n, diagonal)
 
 
 def _sd(n: int) -> float:
@@ -196,11 +212,11 @@ def _cut(null: Floats, confidence: float) -> int:
 
 
 def _normal_cut(mean: float, sd: float, confidence: float) -> int:
-    return max(0, math.floor(mean - float(stats.norm.isf((1 - confidence) / 2)) * sd + 0.5))
+    return max(0, math.floor(mean - _normal(confidence) * sd + 0.5))
 
 
 def _error(low: float, high: float, confidence: float) -> float:
-    return (high - low) / (2 * float(stats.norm.isf((1 - confidence) / 2)))
+    return (high - low) / (2 * _normal(confidence))
 
 
 def _positive_walsh(d: Floats) -> float:
@@ -216,7 +232,7 @@ def _walsh(d: Floats, rank: int) -> float:
     For many units the means do not fit in memory: their count below a value is found by binary search instead.
     """
     if len(d) <= 400:
-        i, j = np.triu_indices(len(d))
+        i, j = pairs(len(d), 0)
         return float(np.partition((d[i] + d[j]) / 2, rank - 1)[rank - 1])
     low, high = float(d[0]), float(d[-1])
     at = np.arange(len(d))

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
+from fabric_health.verdict.intervals import pairs
 from fabric_health.verdict.panel import Floats, Panel
 
 Launches = Mapping[str, Sequence[float]]
@@ -114,7 +115,7 @@ def launch_noise(cells: Sequence[Floats]) -> tuple[float, float]:
 
     NaN and 0 where no cell has two launches.
     """
-    gaps = [np.abs(c[:, None] - c[None, :])[np.triu_indices(len(c), 1)] for c in cells if len(c) > 1]
+    gaps = [np.abs(c[i] - c[j]) for c in cells if len(c) > 1 for i, j in [pairs(len(c), 1)]]
     if not gaps:
         return math.nan, 0.0
     return SHAMOS * float(np.median(np.concatenate(gaps))), EFFICIENCY * sum(len(c) - 1 for c in cells if len(c))
@@ -140,7 +141,8 @@ def _variance(values: Floats, sigma: float, df: float) -> float:
     variance = sigma**2
     if len(values) > 2:
         own, own_df = launch_noise([values])
-        limit = stats.f.isf(UNUSUAL, own_df, df) if math.isfinite(df) else stats.chi2.isf(UNUSUAL, own_df) / own_df
+        finite = math.isfinite(df)
+        limit = special.fdtri(own_df, df, 1 - UNUSUAL) if finite else special.chdtri(own_df, UNUSUAL) / own_df
         if own**2 > float(limit) * variance:
             variance = own**2
     return variance / len(values)
