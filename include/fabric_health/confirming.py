@@ -21,9 +21,10 @@ from fabric_health.datasets import landing
 from fabric_health.datasets.contracts import Row
 from fabric_health.isolating import Budget, Launches
 from fabric_health.isolation_cases import CHECK
-from fabric_health.measured import Measured, Measurements, fields_of
+from fabric_health.measured import Measured, Measurements
 from fabric_health.site import Node, Site
 from fabric_health.verdict import fleet
+from fabric_health.verdict.comparability import fields_of
 
 if TYPE_CHECKING:
     from fabric_health.launching import Plan

@@ -14,6 +14,7 @@ from fabric_health.datasets import sql
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.site import Site
+from fabric_health.verdict.comparability import differing, fields_of
 from fabric_health.verdict.metrics import JUDGED
 from fabric_health.verdict.panel import Panel
 
@@ -99,15 +100,10 @@ def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] |
             panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
             continue
         alike = [b["comparability"] for b in before if all(b[n] == k[n] for n in ("metric", "check", "unit_kind"))]
-        closest = min(alike, key=lambda other: (_distance(k["comparability"], other), other), default=None)
+        closest = min(alike, key=lambda other: (len(differing(other, k["comparability"])), other), default=None)
         odd.append(Incomparable(k["check"], k["metric"], k["unit_kind"], k["comparability"], closest, panel.units))
         panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
     return Measurements(tuple(panels), tuple(odd))
-
-
-def fields_of(comparability: str) -> dict[str, str]:
-    """Return the fields of a comparability key ``a=1;b=2``."""
-    return dict(part.partition("=")[::2] for part in comparability.split(";") if "=" in part)
 
 
 def _largest(keys: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
@@ -149,11 +145,6 @@ def _panel(rows: pa.Table, k: Mapping[str, str], groups: Mapping[str, Mapping[st
 
 def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
-
-
-def _distance(a: str, b: str) -> int:
-    one, other = fields_of(a), fields_of(b)
-    return sum(one.get(f) != other.get(f) for f in one.keys() | other.keys())
 
 
 def only_runs(panel: Panel, runs: Collection[str]) -> Panel:

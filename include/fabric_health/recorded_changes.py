@@ -25,9 +25,9 @@ MAX_TEXT = 300
 def between(store: ObjectStore, site: Site, before: RunKey, now: RunKey) -> list[RecordedChange]:
     """Return what changed from run ``before`` to run ``now``, on units that both of them read.
 
-    A check that ``before`` did not run is taken from the last run before it that did. A unit's facts that one of the runs does not have at all are unknown, which is no change. Config lines are on the
-    port that they are about, or else on the switch; a switch with more than 200 changed lines has one change that says
-    how many.
+    A check that ``before`` did not run is taken from the last run before it that did. A unit's facts that one of the
+    runs does not have at all are unknown, which is no change. Config lines are on the port that they are about, or else
+    on the switch; a switch with more than 200 changed lines has one change that says how many.
     """
     out: list[RecordedChange] = []
     for entry in registry.ENTRIES:
