@@ -27,17 +27,19 @@ class Cells:
     """Per run and unit: the location of its launches and their number; per unit: variance of a launch, and its ``df``.
 
     ``noise`` is that variance moderated towards what all units have in common, NaN where no unit has two launches in
-    a run. ``df`` counts the degrees of freedom of the common part too.
+    a run. ``df`` counts the degrees of freedom of the common part too. ``price`` is the variance of a location relative
+    to that of the mean of normal launches: heavy tails raise it.
     """
 
     value: Floats
     launches: Ints
     noise: Floats
     df: Floats
+    price: float
 
     def error(self) -> Floats:
         """Return the variance of each value that comes from its launches: runs x units."""
-        return np.asarray(PRICE * self.noise[None, :] / np.maximum(self.launches, 1))
+        return np.asarray(self.price * self.noise[None, :] / np.maximum(self.launches, 1))
 
 
 def cells_of(performance: Floats) -> Cells:
@@ -52,7 +54,8 @@ def cells_of(performance: Floats) -> Cells:
     noise, weight = robust.moderated(robust.spread(fine, 0) ** 2, df, max(common, FLOOR**2))
     noise = np.maximum(noise, FLOOR**2)
     value = np.concatenate([robust.location(b, np.sqrt(noise)[None, None, :], 1) for b in blocks])
-    return Cells(value, launches, noise, np.asarray(np.minimum(df + weight, max(df.sum(), 1.0))))
+    df = np.asarray(np.minimum(df + weight, max(df.sum(), 1.0)))
+    return Cells(value, launches, noise, df, max(PRICE, robust.price(fine / np.sqrt(noise))))
 
 
 def _dense(performance: Floats) -> Floats:

@@ -1,16 +1,16 @@
 """All units of the last run against their own past and their peers: screen, confirm, decide.
 
 A few launches of every unit mark suspects; suspects get more launches, in rounds; the decision is taken on all of a
-unit's launches together, at a level that is shared out over all units. Rounds can only drop a suspect. Nobody is blamed
-between them, so that looking more often makes no false alarms: whoever is blamed would have been blamed with all those
-launches taken at once. (Deciding on the fresh launches alone is no independent second look: the error of the unit's own
-past and the run's own effect are the same in both.)
+unit's launches together, at a level that is shared out over all units. Rounds can only drop a suspect, and only one
+that would not be blamed, so that looking more often adds next to no false alarms. (Deciding on the fresh launches alone
+is no independent second look: the error of the unit's own past and the run's own effect are the same in both.)
 
 How often it is right, and how often wrong, is printed by ``bench/verdicts.py`` and told in ``docs/verdicts.md``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 
@@ -35,10 +35,10 @@ from fabric_health.verdict.tested import (
 
 __all__ = ["Round", "Settings", "judge_fleet", "suspects"]
 
-_ROBUST_FROM = 6
-"""Launches from which two bad ones cannot pass for a slow unit, where there are no rounds of confirmation."""
-_BEST_LAUNCH_Z = 3.0
-"""Without enough launches a unit is blamed only when even its best launch is this many standard errors slow."""
+_BEST_Z = 3.0
+"""Standard errors that a unit must be slow without all those of its launches that can be bad by chance."""
+_NEVER_BLAMED = 0.9
+"""Share of the standard errors that blame a unit below which it may be dropped, whatever the rounds say."""
 
 
 def suspects(panel: Panel, settings: Settings = DEFAULTS) -> Mapping[str, int]:
@@ -61,11 +61,13 @@ def suspects(panel: Panel, settings: Settings = DEFAULTS) -> Mapping[str, int]:
     if now >= len(settings.rounds):
         return {}
     z = np.where(standing.measured & (at == now), standing.z, -np.inf)
+    # A unit that is dropped is never one that would be blamed: that would be a second chance of a false alarm.
+    least = min(settings.rounds[now].z, _NEVER_BLAMED * quantile(standing.level, math.inf))
     budget = max(settings.most_extra * regular * int(standing.measured.sum()), 4 * settings.extra) - taken.sum()
     asked: dict[str, int] = {}
     for i in np.argsort(-z, kind="stable"):
         launches = ends[now + 1] - int(taken[i])
-        if z[i] < settings.rounds[now].z or launches > budget:
+        if z[i] < least or launches > budget:
             break
         asked[panel.units[i]] = launches
         budget -= launches
@@ -155,8 +157,8 @@ def _words(
     if standing.own[i]:
         against = f"its {standing.past.runs[i]} runs before, net of the run's effect"
     reason = f"{slower(tested.difference)} than {against} ({between(tested)})"
-    if outcome is Outcome.REGRESSED and not _believed(standing, i, tested, settings):
-        missing = _confirmed(standing, settings) - launches
+    if outcome is Outcome.REGRESSED and standing.best[i] < _BEST_Z:
+        missing = max(1, _regular(standing) + settings.extra - launches)
         reason = f"{reason}, but {launches} launches can be bad by chance"
         return Outcome.INCONCLUSIVE, reason, f"{missing} more launches"
     at = int(standing.shifts.group[i])
@@ -180,18 +182,3 @@ def _settle(tested: Tested, launches: int, margin: float, own: bool) -> str:
     if needed is not None:
         return f"{launches} more launches, for a loss close to the margin"
     return "more comparable runs: its past is not known well enough" if own else "comparable runs: it has no past yet"
-
-
-def _confirmed(standing: Standing, settings: Settings) -> int:
-    """Return the launches that a unit needs to be blamed by all of them together: two thirds of the extra ones."""
-    if not settings.rounds:
-        return _ROBUST_FROM
-    return _regular(standing) + (2 * settings.extra + 2) // 3
-
-
-def _believed(standing: Standing, i: int, tested: Tested, settings: Settings) -> bool:
-    """Tell whether bad launches cannot be all there is to a loss."""
-    if standing.launches[i] >= _confirmed(standing, settings):
-        return True
-    alone = np.sqrt(tested.launch + tested.fixed)
-    return bool(standing.best[i] > max(_BEST_LAUNCH_Z, quantile(tested.level, tested.df) / 2) * alone)

@@ -11,7 +11,7 @@ from datetime import datetime
 import numpy as np
 
 from fabric_health.verdict import robust
-from fabric_health.verdict.changepoints import change_points
+from fabric_health.verdict.changepoints import WINDOW, change_points
 from fabric_health.verdict.effects import cells_of
 from fabric_health.verdict.outcome import Judgement, Layer, Outcome
 from fabric_health.verdict.panel import Floats, Panel
@@ -26,7 +26,14 @@ def since_change(panel: Panel, since: datetime | None) -> Panel:
     """Return the panel from an accepted change on; the last run is always in it."""
     if since is None:
         return panel
-    keep = [i for i, at in enumerate(panel.at) if at >= since or i == len(panel.at) - 1]
+    return _only(panel, [i for i, at in enumerate(panel.at) if at >= since or i == len(panel.at) - 1])
+
+
+def _last(panel: Panel, runs: int) -> Panel:
+    return panel if len(panel.runs) <= runs else _only(panel, list(range(len(panel.runs) - runs, len(panel.runs))))
+
+
+def _only(panel: Panel, keep: list[int]) -> Panel:
     return Panel(
         panel.metric, panel.comparability, panel.unit_kind, tuple(panel.runs[i] for i in keep),
         tuple(panel.at[i] for i in keep), panel.units, panel.performance[keep], panel.groups,
@@ -40,6 +47,7 @@ def judge_history(panel: Panel, settings: Settings = DEFAULTS, since: datetime |
     for one more run, by Student's t on a robust standard deviation, at ``settings.alpha`` shared out over the units.
     """
     panel = since_change(panel, since)
+    panel = _last(panel, 3 * settings.history + 1)
     if not panel.runs or not panel.units:
         return ()
     level, launches = levels(panel, settings)
@@ -103,10 +111,11 @@ def _judge(
 def judge_changes(panel: Panel, settings: Settings = DEFAULTS, since: datetime | None = None) -> tuple[Judgement, ...]:
     """Return a judgement for each unit whose level changed at some run, from ten comparable runs on.
 
-    It tells since when a unit is slower or faster, which the band, that follows the last runs, forgets. The false alarm
-    level is ``settings.alpha`` shared out over units and panels.
+    It looks at the last 50 runs, about a year of weeks, and tells since when a unit is slower or faster, which the
+    band, that follows the last runs, forgets. The false alarm level is ``settings.alpha`` shared out over units and
+    panels.
     """
-    panel = since_change(panel, since)
+    panel = _last(since_change(panel, since), WINDOW)
     level, launches = levels(panel, settings)
     found: list[Judgement] = []
     for u, unit in enumerate(panel.units):

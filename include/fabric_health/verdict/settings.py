@@ -23,16 +23,17 @@ class Settings:
     """The defaults are those that ``bench/verdicts.py`` supports.
 
     ``alpha``: probability that a run in which nothing happened blames anything, over all units, groups and the fleet
-    of all ``panels`` that are judged together; ``unit_share`` and ``group_share`` of it are for units and groups, the
-    rest for the fleet as a whole. ``history``: past runs that count; ``min_history``: with fewer a unit has no past.
+    of all ``panels`` that are judged together, for normal noise; heavy tails of launches bring it closer to 5 %.
+    ``unit_share`` and ``group_share`` of it are for units and groups, the rest for the fleet as a whole. ``history``:
+    past runs that count; ``min_history``: with fewer a unit has no past.
     ``min_units``: fewer units in a run cannot tell what the run did to all of them. ``min_group``: smaller groups are
     not looked at as groups. ``rounds``: screening rounds; empty: decide on what is there. ``most_extra``: launches
     that all rounds of a run may take, as a share of its regular ones; four units are always allowed all rounds.
     """
 
-    alpha: float = 0.05
+    alpha: float = 0.035
     panels: int = 1
-    unit_share: float = 0.7
+    unit_share: float = 0.6
     group_share: float = 0.1
     history: int = 8
     min_history: int = 3
@@ -40,9 +41,9 @@ class Settings:
     min_group: int = 4
     rounds: tuple[Round, ...] = (
         Round(1.1, 1),
-        Round(1.45, 3),
-        Round(1.95, 4),
-        Round(2.3, 10),
+        Round(1.5, 3),
+        Round(2.0, 4),
+        Round(2.4, 10),
         Round(2.9, 20),
     )
     most_extra: float = 0.5
