@@ -28,6 +28,7 @@ def request(folder: Path, *argv: str, **more) -> str:
             "output_max_bytes": 100_000,
             "artefact_folder": str(folder / "artefacts"),
             "artefacts": [],
+            "rank_bytes": 0,
             "artefact_max_bytes": 1000_000,
             "wait_for": [],
             "wait_port": 22,
@@ -75,6 +76,10 @@ def test_output_beyond_its_bound_is_counted_and_dropped(tmp_path):
     assert log.stdout == "x" * 1000
     assert "the first 1000 of 50101 bytes" in log.reason
     assert len(data) < 3000
+    data, _ = run(tmp_path, sys.executable, "-c", "print('x' * 50_000)", output_max_bytes=1000, rank_bytes=49_001)
+    log = read_log(data, NONCE)
+    assert log.whole, log.problem
+    assert (log.stdout, log.truncated) == ("x" * 50_000 + "\n", False), "what ranks send has room of its own"
 
 
 def test_time_limit_program_missing_and_hosts_missing(tmp_path):

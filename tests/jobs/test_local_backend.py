@@ -57,6 +57,31 @@ def python(source: str, name: str = "job", **more) -> JobSpec:
     return JobSpec(name=name, tool="self", argv=("{python}", "-c", source), **{"time_limit_s": 20.0, **more})
 
 
+# Two ranks as mpirun starts them: with a number each, and their output passed on.
+MPIRUN = """
+import os, subprocess, sys
+ranks = [subprocess.Popen(sys.argv[1:], env={**os.environ, "OMPI_COMM_WORLD_RANK": str(i)}) for i in (0, 1)]
+sys.exit(max(r.wait() for r in ranks))
+"""
+
+
+@pytest.mark.parametrize("nodes", [("gpu-001", "gpu-002"), ()])
+def test_what_rank_0_wrote_comes_back_from_another_machine_and_from_this_one(backend, tmp_path, nodes):
+    writes = (
+        "import sys; print('row\\n', end=''); open(sys.argv[1], 'w').write('{}'); print(sys.argv[1], file=sys.stderr)"
+    )
+    argv = ("{python}", "-c", MPIRUN, "{rank}", "{python}", "-c", writes, "{artefacts}/r.json")
+    spec = JobSpec("job", "self", argv, nodes=nodes, artefacts=("r.json", "gone"), time_limit_s=20.0)
+    result = backend.run(spec, quiet)
+    assert (result.status, result.exit_code) == (JobStatus.EXITED, 1 if nodes else 0), "rank 1 may not write"
+    assert result.artefacts == {"r.json": b"{}"}
+    assert result.stdout == "row\nrow\n"
+    assert "artefact gone: " in result.reason
+    ours = result.stderr.splitlines()[0].startswith(str(tmp_path / "jobs"))
+    assert ours == (not nodes)
+    backend.release("job")
+
+
 def test_the_folder_of_a_job_that_nobody_came_back_for_goes_once_it_is_old(backend, tmp_path):
     old = time.time() - 40 * 86_400
     ended, silent = python("pass", "ended"), python("import time; time.sleep(60)", "silent")

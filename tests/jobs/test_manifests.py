@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -176,6 +177,32 @@ def test_an_mpi_job_names_its_workers_and_its_launcher_waits_for_them():
     labels = worker["template"]["metadata"]["labels"]
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
     assert spec["runPolicy"]["backoffLimit"] == 0
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "volcano"])
+def test_artefacts_of_ranks_are_asked_of_rank_0_and_not_of_the_launcher(kind):
+    argv = ("mpirun", "--host", "{hosts}", "{rank}", "all_reduce_perf", "-J", "{artefacts}/r.json")
+    spec = replace(MANY, argv=argv, artefacts=("r.json",))
+    built = job(spec, multi_node=kind)
+    launcher = next(p for p in pod_specs(built) if p["containers"][0]["command"][0] == "python3")
+    request = json.loads(launcher["containers"][0]["command"][4])
+    assert built.ranks_send
+    assert request["artefacts"] == []
+    assert request["rank_bytes"] > spec.artefact_max_bytes
+    python, _, _, source, asked = request["argv"][3:8]
+    assert (python, request["argv"][8:]) == ("python3", ["all_reduce_perf", "-J", "{artefacts}/r.json"])
+    compile(source, "rank_wrapper", "exec")
+    assert json.loads(asked)["artefacts"] == ["r.json"]
+    assert ":" not in request["argv"], "a word of its own it would begin another program of mpirun"
+
+
+def test_ranks_of_one_pod_write_where_its_own_program_does_and_are_local():
+    argv = ("mpirun", "--host", "{hosts}", "{rank}", "all_reduce_perf", "-J", "{artefacts}/r.json")
+    built = job(replace(ONE, argv=argv))
+    request = json.loads(built.manifest["spec"]["containers"][0]["command"][4])
+    assert request["argv"] == ["mpirun", "--host", "localhost", "all_reduce_perf", "-J", "/artefacts/r.json"]
+    assert (request["artefacts"], request["rank_bytes"]) == (["r.json"], 0)
+    assert not built.ranks_send
 
 
 def test_a_volcano_job_completes_with_its_launcher_and_fails_with_any_pod():

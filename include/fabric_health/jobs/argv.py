@@ -7,16 +7,26 @@ from collections.abc import Mapping
 
 from fabric_health.errors import UsageError
 
+RANK = "{rank}"
 _PLACEHOLDER = re.compile(r"\{(python|tool|artefacts|hosts)\}")
 
 
-def filled(argv: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+def filled(argv: tuple[str, ...], values: Mapping[str, str], rank: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return ``argv`` with its placeholders replaced by ``values``; other braces stay as they are.
+
+    The word ``{rank}`` is where the command line of the ranks begins; ``rank`` takes its place. With any, what comes
+    after keeps ``{artefacts}``: only the node of a rank knows its folder.
 
     Raises UsageError for a placeholder that has no value here, or an empty command line.
     """
     if not argv:
         raise UsageError("a job without a command line; expected argv of at least one word")
+    if RANK in argv:
+        at = argv.index(RANK)
+        if at in (0, len(argv) - 1):
+            raise UsageError(f"argv has {RANK} at an end; expected a launcher before it and a program after it")
+        inner = {**values, "artefacts": "{artefacts}"} if rank else values
+        return (*filled(argv[:at], values), *rank, *filled(argv[at + 1 :], inner))
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:

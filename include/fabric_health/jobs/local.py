@@ -21,6 +21,7 @@ from fabric_health.connections import ConnectionSource
 from fabric_health.errors import FabricHealthError, UsageError
 from fabric_health.jobs import environments
 from fabric_health.jobs.argv import filled
+from fabric_health.jobs.rank_artefacts import Taken, asked_of_ranks, rank_words, room_bytes, take_out
 from fabric_health.jobs.references import value_of
 from fabric_health.jobs.spec import JobResult, JobSpec, JobStatus
 from fabric_health.jobs.supervise import TERM_GRACE_S, Ended, Request
@@ -59,7 +60,8 @@ class LocalBackend:
             if not ended:
                 python = environments.ensure(spec.tool, self.tools, self.home, tell)
                 environment = self._environment(spec, python, folder)
-                argv = filled(spec.argv, self._places(spec, python, folder))
+                ranks = rank_words(spec, nonce(spec)) if _ranks_send(spec) else ()
+                argv = filled(spec.argv, self._places(spec, python, folder), ranks)
                 with self._starting(folder):
                     if not self._found(folder, spec):
                         self._start(folder, spec, argv, environment)
@@ -123,7 +125,7 @@ class LocalBackend:
     def _start(self, folder: Path, spec: JobSpec, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
         for part in ("work", "artefacts"):
             (folder / part).mkdir()
-        request = Request(argv, spec.time_limit_s, spec.output_max_bytes, fingerprint(spec))
+        request = Request(argv, spec.time_limit_s, _output_bytes(spec), fingerprint(spec))
         (folder / "request.json").write_text(json.dumps(asdict(request)), encoding="utf-8")
         supervisor = [sys.executable, "-I", "-m", "fabric_health.jobs.supervise", str(folder)]
         job = self._process(folder)
@@ -215,6 +217,19 @@ def fingerprint(spec: JobSpec) -> str:
     return hashlib.sha256(json.dumps(asdict(spec), sort_keys=True, default=str).encode()).hexdigest()
 
 
+def nonce(spec: JobSpec) -> str:
+    """Return what the lines carry that a job's ranks send through its output."""
+    return fingerprint(spec)[:16]
+
+
+def _ranks_send(spec: JobSpec) -> bool:
+    return bool(spec.nodes) and asked_of_ranks(spec)
+
+
+def _output_bytes(spec: JobSpec) -> int:
+    return spec.output_max_bytes + (room_bytes(spec) if _ranks_send(spec) else 0)
+
+
 def folder_name(name: str) -> str:
     """Return a folder name for any name: readable, short enough for sockets below it, distinct for distinct names."""
     slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40] or "job"
@@ -252,29 +267,27 @@ def _result(folder: Path, spec: JobSpec, ended: Ended, left: str) -> JobResult:
     if ended.status == "cancelled":
         reasons.append("cancelled")
     truncated = False
-    for stream, size in (("stdout", ended.stdout_bytes), ("stderr", ended.stderr_bytes)):
-        if size > spec.output_max_bytes:
+    for stream, size, limit in (
+        ("stdout", ended.stdout_bytes, _output_bytes(spec)),
+        ("stderr", ended.stderr_bytes, spec.output_max_bytes),
+    ):
+        if size > limit:
             truncated = True
-            reasons.append(f"{stream}: the first {spec.output_max_bytes} of {size} bytes were kept")
-    artefacts = {}
-    for name in spec.artefacts:
-        body = _artefact(folder / "artefacts", name, spec.artefact_max_bytes)
-        if isinstance(body, str):
-            reasons.append(f"artefact {name}: {body}")
-        else:
-            artefacts[name] = body
+            reasons.append(f"{stream}: the first {limit} of {size} bytes were kept")
+    taken = _taken(folder, spec)
+    reasons += [r for r in (taken.cut, *taken.missing) if r]
     return JobResult(
         name=spec.name,
         status=JobStatus(ended.status),
         exit_code=ended.exit_code,
-        stdout=_text(folder / "stdout", spec.output_max_bytes),
+        stdout=taken.stdout,
         stderr=_text(folder / "stderr", spec.output_max_bytes),
         started_at=datetime.fromtimestamp(ended.started_at, UTC),
         ended_at=datetime.fromtimestamp(ended.ended_at, UTC),
         reason="; ".join(reasons),
-        artefacts=artefacts,
+        artefacts=taken.artefacts,
         hosts=(socket.gethostname(),),
-        truncated=truncated,
+        truncated=truncated or bool(taken.cut),
     )
 
 
@@ -288,13 +301,26 @@ def _lost(folder: Path, spec: JobSpec, job: Background, left: str) -> JobResult:
         name=spec.name,
         status=JobStatus.LOST,
         exit_code=None,
-        stdout=_text(folder / "stdout", spec.output_max_bytes),
+        stdout=_taken(folder, spec).stdout,
         stderr=_text(folder / "stderr", spec.output_max_bytes),
         started_at=started,
         ended_at=datetime.now(UTC),
         reason="the job was lost: its supervisor ended or hung without a word" + (f" ({said})" if said else ""),
         hosts=(socket.gethostname(),),
         truncated=True,
+    )
+
+
+def _taken(folder: Path, spec: JobSpec) -> Taken:
+    """Return a job's output and its artefacts: from the folder of this machine, or as rank 0 sent them."""
+    stdout = _text(folder / "stdout", _output_bytes(spec))
+    if _ranks_send(spec):
+        return take_out(stdout, spec, nonce(spec))
+    found = {n: _artefact(folder / "artefacts", n, spec.artefact_max_bytes) for n in spec.artefacts}
+    return Taken(
+        stdout,
+        {n: body for n, body in found.items() if isinstance(body, bytes)},
+        tuple(f"artefact {n}: {why}" for n, why in found.items() if isinstance(why, str)),
     )
 
 

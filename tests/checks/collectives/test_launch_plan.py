@@ -81,6 +81,8 @@ def test_lab_runs_its_own_program_with_the_same_options(make_site: MakeSite) -> 
         ("gloo: {program: 'x; rm'}", "gloo.program"),
         ("floors: [{sku: a, busbw_gbps: 3}]", "floors.0.source"),
         ("nccl: {collectives: [all_shuffle]}", "nccl.collectives.0"),
+        ("nccl: {mpirun: [mpirun, --tag-output]}", "nccl.mpirun"),
+        ("nccl: {mpirun: [prterun, --output, tag]}", "nccl.mpirun"),
     ],
 )
 def test_settings_at_fault_are_named(make_site: MakeSite, text: str, key: str) -> None:

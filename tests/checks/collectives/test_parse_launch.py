@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from nccl_output import COLUMNS, Run, as_json, body, connection_log, footer, header, preamble, text
 
 from fabric_health.checks.check import Launch, RowSet
+from fabric_health.checks.collectives.parse import parse
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, CollectiveSample, LaunchProblem
-from fabric_health.evidence import CommandStatus
+from fabric_health.evidence import CommandStatus, UnitEvidence
+from fabric_health.site import Site
 
 LaunchOf = Callable[..., Launch]
 RowsOf = Callable[..., RowSet]
@@ -184,6 +187,20 @@ def test_json_was_written_beside_an_older_file(launch_of: LaunchOf, rows_of: Row
     rows = rows_of(launch_of(), said, nccl_tests__json=older, nccl_tests__json__0=newer)
     assert broken(rows) == set()
     assert rows.of(Collective)[0].iterations == 4
+
+
+def test_json_that_did_not_come_back_says_why(
+    launch_of: LaunchOf, evidence_of: Callable[..., UnitEvidence], fleet: Site
+) -> None:
+    evidence = evidence_of(launch_of(), logged(Run()))
+    for detail, told in (
+        ("slow start; artefact nccl-tests.json: 2 of 9 pieces are lost; more", "missing (2 of 9 pieces are lost): "),
+        ("artefact other.json: gone", "missing: "),
+    ):
+        rows = RowSet.gather(parse(launch_of(), replace(evidence, detail=detail), fleet))
+        (problem,) = rows.of(LaunchProblem)
+        assert (problem.rule, problem.refuses) == ("artefact_written", False)
+        assert problem.detail.startswith(f"nccl-tests.json is {told}")
 
 
 @pytest.mark.parametrize("file", ["", "{", as_json(Run())[:2000], "[]", '{"results": 3}', "null"])

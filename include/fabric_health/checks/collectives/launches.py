@@ -152,7 +152,8 @@ def fleet_spec(
         start = [w.replace("{ranks_per_node}", str(each)) for w in nccl.mpirun]
         start += ["-np", str(ranks), "--host", "{hosts}"]
         start += [word for key in sorted(env) for word in ("-x", key)]
-        start.append(f"{nccl.binaries}/{collective}_perf")
+        # Rank 0 writes the JSON where mpirun put it, which is not where mpirun runs.
+        start += ["{rank}", f"{nccl.binaries}/{collective}_perf"]
     return JobSpec(
         name=name,
         tool="nccl-tests" if lab is None else "self",

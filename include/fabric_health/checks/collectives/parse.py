@@ -70,7 +70,7 @@ def _nccl(want: Asked, job: CommandResult, evidence: UnitEvidence) -> tuple[Read
     file = evidence.result(f"artefact:{name}")
     fine = read_json(file.stdout) if file else None
     if fine is None:
-        what = f"{name} is missing" if file is None else f"{name} is cut off or not JSON"
+        what = _why_missing(name, evidence.detail) if file is None else f"{name} is cut off or not JSON"
         reading.fault("artefact_written", f"{what}: single iterations and groups are not known")
         return reading, log
     difference = _difference(reading.lines, fine.lines)
@@ -85,6 +85,13 @@ def _nccl(want: Asked, job: CommandResult, evidence: UnitEvidence) -> tuple[Read
     reading.library_version = reading.library_version or fine.library_version
     reading.faults += [f for f in fine.faults if f not in reading.faults]
     return reading, log
+
+
+def _why_missing(name: str, detail: str) -> str:
+    """Say that a file is missing, and why where the job's backend knew."""
+    head = f"artefact {name}: "
+    why = next((part[len(head) :] for part in detail.split("; ") if part.startswith(head)), "")
+    return f"{name} is missing" + (f" ({why[:200]})" if why else "")
 
 
 def _difference(text: list[Line], fine: list[Line]) -> str | None:

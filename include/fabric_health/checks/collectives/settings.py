@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +19,8 @@ ALL_COLLECTIVES: tuple[CollectiveName, ...] = (
 MIB = 1 << 20
 GIB = 1 << 30
 LEAST_PAIRS = 3
+# Of Open MPI 4 and 5: rows of results and what ranks send back could not be read any more.
+_MARKS_OUTPUT = re.compile(r"--?(tag-output|timestamp-output|output-filename|output-directory|output|xml|xterm)")
 
 
 class _Model(BaseModel):
@@ -107,6 +110,14 @@ class NcclSettings(_Sweep):
     memory_mib_per_node: int = Field(65_536, ge=256)
     shared_memory_mib: int = Field(16_384, ge=64)
     time_limit_s: float = Field(900, gt=0, le=86_400)
+
+    @field_validator("mpirun")
+    @classmethod
+    def _plain_output(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if _MARKS_OUTPUT.fullmatch(word):
+                raise ValueError(f"{word} marks or moves the output of ranks; expected mpirun to pass it on as it is")
+        return words
 
 
 class PairFloor(_Model):

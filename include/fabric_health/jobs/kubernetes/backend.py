@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from fabric_health.jobs.kubernetes.kinds import KINDS, POD, Kind, Phase
 from fabric_health.jobs.kubernetes.manifests import Job
 from fabric_health.jobs.kubernetes.outcome import Seen, result_of, split_pods
 from fabric_health.jobs.kubernetes.reasons import IMAGE_PATIENCE_S, Trouble, first, of_pod
+from fabric_health.jobs.rank_artefacts import room_bytes, take_out
 from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.jobs.spec import JobResult, JobSpec, JobStatus
 
@@ -257,6 +258,8 @@ class _Following:
     def _log(self, pod: Json) -> FramedLog | None:
         spec = self.spec
         limit = 2 * spec.output_max_bytes * 2 + len(spec.artefacts) * spec.artefact_max_bytes * 3 // 2 + LOG_SLACK
+        if self.job.ranks_send:
+            limit += room_bytes(spec)
         log: FramedLog | None = None
         for attempt in range(LOG_TRIES):
             if attempt:
@@ -265,7 +268,19 @@ class _Following:
             log = None if data is None else read_log(data, self.job.nonce)
             if log and log.whole:
                 break
-        return log
+        return self._with_ranks(log) if log and self.job.ranks_send else log
+
+    def _with_ranks(self, log: FramedLog) -> FramedLog:
+        """Return a log with the artefacts that rank 0 sent through the output, and the output without them."""
+        taken = take_out(log.stdout, self.spec, self.job.nonce)
+        reasons = (log.reason, taken.cut, *taken.missing)
+        return replace(
+            log,
+            stdout=taken.stdout,
+            artefacts={**log.artefacts, **taken.artefacts},
+            reason="; ".join(r for r in reasons if r),
+            truncated=log.truncated or bool(taken.cut),
+        )
 
     def _other_logs(self, pods: list[Json]) -> bytes:
         """Return the beginnings of the other pods' logs, failed ones first, bounded in all."""

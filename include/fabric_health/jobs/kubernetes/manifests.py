@@ -15,6 +15,7 @@ from typing import Any
 from fabric_health.errors import UsageError
 from fabric_health.jobs.argv import filled
 from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCANO_JOB, Kind
+from fabric_health.jobs.rank_artefacts import asked_of_ranks, rank_words, room_bytes
 from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.jobs.spec import JobSpec
 
@@ -37,12 +38,16 @@ _SSHD = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SER
 
 @dataclass(frozen=True)
 class Job:
-    """A job on a cluster: its kind, its manifest, and what its log's frames carry."""
+    """A job on a cluster: its kind, its manifest, and what its log's frames carry.
+
+    ``ranks_send`` says that its artefacts are within the output, put there by rank 0 in a pod of its own.
+    """
 
     kind: Kind
     name: str
     manifest: Json
     nonce: str
+    ranks_send: bool = False
 
 
 def object_name(site: str, run: str, name: str) -> str:
@@ -92,7 +97,7 @@ class _Build:
             },
             "spec": spec,
         }
-        return Job(kind, self.name, manifest, self.nonce)
+        return Job(kind, self.name, manifest, self.nonce, self._ranks_send)
 
     def _kind(self) -> Kind:
         if self.spec.family == "elastic":
@@ -108,6 +113,10 @@ class _Build:
     @property
     def nonce(self) -> str:
         return hashlib.sha256(f"nonce\0{self.site}\0{self.run}\0{self.spec.name}".encode()).hexdigest()[:16]
+
+    @property
+    def _ranks_send(self) -> bool:
+        return self._kind() in (MPI_JOB, VOLCANO_JOB) and asked_of_ranks(self.spec)
 
     @property
     def _limit_s(self) -> int:
@@ -133,7 +142,9 @@ class _Build:
     # -- kinds -----------------------------------------------------------------------------------------------------
 
     def _pod(self) -> Json:
-        container = self._container(self._wrapped(hosts=self.spec.nodes), self._resources())
+        # A pod's host name is not its node's: mpirun would look for the node's sshd.
+        hosts = ("localhost",) if self.spec.nodes else ()
+        container = self._container(self._wrapped(hosts), self._resources())
         pod = self._pod_spec(container, list(self.spec.nodes))
         return {**pod, "activeDeadlineSeconds": self._limit_s}
 
@@ -309,13 +320,15 @@ class _Build:
             "artefacts": ARTEFACTS,
             "hosts": ",".join(hosts),
         }
+        apart = self._ranks_send
         request = {
             "nonce": self.nonce,
-            "argv": filled(self.spec.argv, places),
+            "argv": filled(self.spec.argv, places, rank_words(self.spec, self.nonce) if apart else ()),
             "time_limit_s": self.spec.time_limit_s,
             "output_max_bytes": self.spec.output_max_bytes,
             "artefact_folder": ARTEFACTS,
-            "artefacts": list(self.spec.artefacts),
+            "artefacts": [] if apart else list(self.spec.artefacts),
+            "rank_bytes": room_bytes(self.spec) if apart else 0,
             "artefact_max_bytes": self.spec.artefact_max_bytes,
             "wait_for": list(wait_for),
             "wait_port": self.settings.ssh_port,

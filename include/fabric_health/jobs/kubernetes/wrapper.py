@@ -189,7 +189,8 @@ def main(text: str) -> int:
     request = json.loads(text)
     nonce, limit = request["nonce"], int(request["output_max_bytes"])
     head = ("%s %s err " % (MAGIC, nonce)).encode("ascii")  # noqa: UP031
-    streams = (Stream(b"", limit), Stream(head, limit))
+    # What ranks send back through the job's output has room of its own.
+    streams = (Stream(b"", limit + int(request["rank_bytes"])), Stream(head, limit))
     started = time.time()
     frame(nonce, "begin", {"host": socket.gethostname(), "at": started})
     status, code, reason = run(request, streams)
