@@ -36,7 +36,9 @@ from fabric_health.verdict.tested import (
 __all__ = ["Round", "Settings", "judge_fleet", "suspects"]
 
 _BEST_Z = 3.0
-"""Standard errors that a unit must be slow without all those of its launches that can be bad by chance."""
+"""Standard errors that a unit of few launches must be slow without all those that can be bad by chance."""
+_ROBUST_FROM = 7
+"""Launches from which a robust mean is moved too little by those that can be bad by chance."""
 _NEVER_BLAMED = 0.9
 """Share of the standard errors that blame a unit below which it may be dropped, whatever the rounds say."""
 
@@ -157,7 +159,7 @@ def _words(
     if standing.own[i]:
         against = f"its {standing.past.runs[i]} runs before, net of the run's effect"
     reason = f"{slower(tested.difference)} than {against} ({between(tested)})"
-    if outcome is Outcome.REGRESSED and standing.best[i] < _BEST_Z:
+    if outcome is Outcome.REGRESSED and launches < _ROBUST_FROM and standing.best[i] < _BEST_Z:
         missing = max(1, _regular(standing) + settings.extra - launches)
         reason = f"{reason}, but {launches} launches can be bad by chance"
         return Outcome.INCONCLUSIVE, reason, f"{missing} more launches"

@@ -98,18 +98,6 @@ def spread(x: Floats, axis: int | None = None, rounds: int = 8) -> Floats:
     return np.asarray(scale)
 
 
-def price(standard: Floats) -> float:
-    """Return the variance of a Huber mean relative to the mean's on normal data, from standardised deviations.
-
-    That is the mean square of the bent deviations by the squared share of those that are not bent (Huber 1964).
-    """
-    held = standard[np.isfinite(standard)]
-    if not len(held):
-        return PRICE
-    inside = float((np.abs(held) < BEND).mean())
-    return float((np.clip(held, -BEND, BEND) ** 2).mean()) / max(inside, 0.5) ** 2
-
-
 def moderated(variance: Floats, df: Floats, common: float) -> tuple[Floats, float]:
     """Move variances of units towards a common one, by as much as they look alike; return them with its weight.
 

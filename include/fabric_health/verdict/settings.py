@@ -31,7 +31,7 @@ class Settings:
     that all rounds of a run may take, as a share of its regular ones; four units are always allowed all rounds.
     """
 
-    alpha: float = 0.035
+    alpha: float = 0.045
     panels: int = 1
     unit_share: float = 0.6
     group_share: float = 0.1
