@@ -14,7 +14,13 @@ from fabric_health.datasets.tables import (
     QualityResult,
     Severity,
 )
+from fabric_health.datasets.verdict_tables import Verdict
+from fabric_health.verdict.outcome import Outcome
 
+# Said of a run whose comparison rests on no judgement at all; never to be mistaken for a PASS.
+NO_VERDICT = "NO_VERDICT"
+# Reason of a judgement on what no earlier run measured in any way.
+NEVER_MEASURED = "no earlier run measured this"
 _RANK = {Severity.CRITICAL.value: 0, Severity.WARNING.value: 1, Severity.INFO.value: 2}
 
 
@@ -116,6 +122,18 @@ def _headline(
     if broken:
         parts.append(f"{_count(broken, 'critical data-quality expectation')} failed")
     return ". ".join(p[0].upper() + p[1:] for p in parts) + "."
+
+
+def verdict_word(rows: Sequence[Verdict]) -> str:
+    """Return the word of a run's verdict from all its rows: the outcome of the whole, or ``NO_VERDICT``.
+
+    A run that was not compared, a first run, and one that measured nothing that gets a verdict have none.
+    """
+    whole = next((r for r in rows if r.subject_kind == "run"), None)
+    if whole is None:
+        return NO_VERDICT
+    rests = any(r.layer for r in rows) or whole.outcome != Outcome.INCONCLUSIVE
+    return whole.outcome if rests else NO_VERDICT
 
 
 def _count(n: int, noun: str) -> str:

@@ -37,6 +37,7 @@ from fabric_health.history import judged_part, load_part, previous
 from fabric_health.report.data import PastRun, ReportData
 from fabric_health.run_document import RunDocument
 from fabric_health.site import Site
+from fabric_health.verdict_results import verdict_results
 
 R = TypeVar("R", bound=Row)
 PAST_RUNS_SHOWN = 12
@@ -131,6 +132,7 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         evidence_shown=_shown(store, findings, evidence),
         collectives=collective_results(store, run),
         object_store=object_store_results(store, run),
+        verdict=verdict_results(store, run),
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from fabric_health.report import text
+from fabric_health.report import plots, text
 from fabric_health.report.collectives import Curve
 from fabric_health.report.object_store import Line
 
@@ -28,7 +28,7 @@ def busbw_curves(curves: Sequence[Curve]) -> str:
         return ""
     import altair as alt
 
-    return _svg(alt.concat(*(_curve(c) for c in curves), columns=COLUMNS, spacing=18))
+    return plots.svg(alt.concat(*(_curve(c) for c in curves), columns=COLUMNS, spacing=18))
 
 
 def object_store_points(lines: Sequence[Line]) -> str:
@@ -40,7 +40,7 @@ def object_store_points(lines: Sequence[Line]) -> str:
     panels: dict[tuple[int, str], list[Line]] = defaultdict(list)
     for line in lines:
         panels[line.object_bytes, line.unit].append(line)
-    return _svg(alt.concat(*(_points(unit, found) for (_, unit), found in panels.items()), columns=2, spacing=18))
+    return plots.svg(alt.concat(*(_points(unit, found) for (_, unit), found in panels.items()), columns=2, spacing=18))
 
 
 def _curve(curve: Curve) -> Any:
@@ -100,11 +100,3 @@ def _points(unit: str, lines: Sequence[Line]) -> Any:
 
 def _shown(value: str) -> str:
     return text.clipped(" ".join(value.split()), _TITLE, "cut")
-
-
-def _svg(chart: Any) -> str:
-    import vl_convert
-
-    styled = chart.configure_view(stroke=None).configure(font="system-ui, sans-serif", background="transparent")
-    svg: str = vl_convert.vegalite_to_svg(styled.to_dict())
-    return svg

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from statistics import median
 
 from fabric_health.changes import Change
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, Isolation, LaunchProblem
@@ -12,8 +13,10 @@ from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.tables import Coverage, Finding, QualityResult, Quarantine, Run
+from fabric_health.datasets.verdict_tables import Attribution, Verdict
 from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.history import Comparable
+from fabric_health.maintenance import Change as DeclaredChange
 from fabric_health.site import Site
 
 
@@ -51,11 +54,52 @@ class ObjectStoreResults:
 
 
 @dataclass(frozen=True)
+class Level:
+    """What one unit reached in one run, over its launches: median, least and most, in the metric's own unit."""
+
+    run: str
+    started_at: datetime
+    median: float
+    low: float
+    high: float
+    launches: int
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The last runs of a unit that got slower, oldest first, this run last. Bus bandwidth in GB/s (1e9 bytes/s).
+
+    ``what``: what was measured. ``margin``: the smallest loss that matters, as a share.
+    """
+
+    unit: str
+    what: str
+    margin: float
+    levels: tuple[Level, ...]
+
+    @property
+    def usual(self) -> float:
+        """Return the median of the levels before this run."""
+        return median(x.median for x in self.levels[:-1])
+
+
+@dataclass(frozen=True)
+class VerdictResults:
+    """What comparing a run with earlier ones said. ``change``: what was declared, None for a run of no change."""
+
+    rows: tuple[Verdict, ...]
+    attributions: tuple[Attribution, ...] = ()
+    change: DeclaredChange | None = None
+    trends: tuple[Trend, ...] = ()
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything on the page. ``previous_at`` is the start of the newest run compared with, None for a first run.
 
     ``evidence`` refers to the evidence of every unit in scope, by (check, unit); ``evidence_shown`` holds the
-    evidence of units with findings, to be rendered beside the page. Results of benchmarks are None when none was asked.
+    evidence of units with findings, to be rendered beside the page. Results of benchmarks are None when none was asked,
+    ``verdict`` is None when the run was not compared with earlier ones.
     """
 
     site: Site
@@ -77,3 +121,4 @@ class ReportData:
     evidence_shown: tuple[UnitEvidence, ...]
     collectives: CollectiveResults | None = None
     object_store: ObjectStoreResults | None = None
+    verdict: VerdictResults | None = None

@@ -22,7 +22,16 @@ from fabric_health.checks import registry
 from fabric_health.checks.switch_config.tables import ConfigDrift
 from fabric_health.datasets.tables import Coverage, CoverageState, Finding, FindingKind, Severity, asked
 from fabric_health.evidence import StoredEvidence, UnitEvidence
-from fabric_health.report import benchmark_plots, collectives, fabric_map, object_store, plots, text
+from fabric_health.report import (
+    benchmark_plots,
+    collectives,
+    fabric_map,
+    object_store,
+    plots,
+    text,
+    verdict_plots,
+    verdicts,
+)
 from fabric_health.report.data import PastRun, ReportData
 from fabric_health.verdict.expected import expected_change
 
@@ -176,6 +185,7 @@ def _page(data: ReportData) -> dict[str, Any]:
         "quarantine": data.quarantine[:20],
         **_changes(data, drift["previous"]),
         **_benchmarks(data, frozenset(anchors)),
+        **_verdict(data, frozenset(anchors)),
     }
 
 
@@ -186,6 +196,24 @@ class Drawn(Generic[T]):
     of: T
     plot: Markup
     before: tuple[datetime, ...]
+
+
+def _verdict(data: ReportData, linked: frozenset[str]) -> dict[str, Any]:
+    found = verdicts.section(data, linked)
+    forest, trends = (verdict_plots.forest(found.plotted), verdict_plots.over_runs(found.trends)) if found else ("", "")
+    return {
+        "verdict": found,
+        "verdict_badge": found.badge if found else verdicts.Badge(answer.NO_VERDICT),
+        "forest": Markup(forest),  # noqa: S704  # made by us
+        "trends": Markup(trends),  # noqa: S704  # made by us
+        "limits": {
+            "moved": verdicts.MOVED_SHOWN,
+            "open": verdicts.OPEN_SHOWN,
+            "passed": verdicts.PASSED_SHOWN,
+            "differing": verdicts.DIFFERING_SHOWN,
+            "changes": verdicts.CHANGES_SHOWN,
+        },
+    }
 
 
 def _when(results: Sequence[collectives.Curve | object_store.Line]) -> tuple[datetime, ...]:

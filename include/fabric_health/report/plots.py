@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fabric_health.datasets.tables import Answer
 from fabric_health.report.data import PastRun
@@ -18,7 +19,6 @@ def findings_over_runs(runs: Sequence[PastRun]) -> str:
     if len(runs) < 2:
         return ""
     import altair as alt
-    import vl_convert
 
     names = [r.started_at.strftime("%d %b %H:%M:%S") for r in runs]
     rows = [
@@ -50,14 +50,16 @@ def findings_over_runs(runs: Sequence[PastRun]) -> str:
         .mark_text(baseline="bottom", dy=-2, color="#1b1f24")
         .encode(x=x, y="top:Q", text="label:N")
     )
-    chart = (
-        alt.layer(bars, marks)
-        .properties(width=WIDTH, height=HEIGHT)
-        .configure_view(stroke=None)
-        .configure(font="system-ui, sans-serif", background="transparent")
-    )
-    svg: str = vl_convert.vegalite_to_svg(chart.to_dict())
-    return svg
+    return svg(alt.layer(bars, marks).properties(width=WIDTH, height=HEIGHT))
+
+
+def svg(chart: Any) -> str:
+    """Return a chart as SVG text in the page's font, on its background."""
+    import vl_convert
+
+    styled = chart.configure_view(stroke=None).configure(font="system-ui, sans-serif", background="transparent")
+    drawn: str = vl_convert.vegalite_to_svg(styled.to_dict())
+    return drawn
 
 
 def _label(run: PastRun) -> str:
