@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from fabric_health.answer import NEVER_MEASURED
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 from fabric_health.datasets.verdict_tables import Verdict
-from fabric_health.measured import Incomparable, Measured, fields_of
+from fabric_health.measured import Incomparable, Measured
+from fabric_health.verdict.comparability import differing, fields_of
 from fabric_health.verdict.outcome import Judgement, Outcome
 from fabric_health.verdict.panel import Panel
 
@@ -23,6 +25,8 @@ TOUCHED, CONTROLS, RUN = "touched", "controls", "run"
 # A loss from which on a unit costs more than it gives: our choice, that of NVIDIA's preflight checks is of this order.
 CRITICAL_LOSS = 0.2
 _NAMED = 5
+# Kinds of units that are one thing; the others (a set, a rack, the fleet, a benchmark on all nodes) are several.
+SINGLE = frozenset({"node", "gpu", "nic", "rail", "link", "pair", "object_store"})
 RoleOf = Callable[[str, str], Literal["touched", "control"] | None]
 
 
@@ -89,13 +93,8 @@ def incomparable_row(odd: Incomparable, against: str, margin: float) -> Verdict:
 def differences(odd: Incomparable) -> str:
     """Return which fields of a comparability key differ from the closest earlier one, in words."""
     if odd.closest is None:
-        return "no earlier run measured this"
-    now, before = fields_of(odd.comparability), fields_of(odd.closest)
-    parts = [
-        f"{name} {before.get(name, '?')} -> {now.get(name, '?')}"
-        for name in dict.fromkeys((*now, *before))
-        if now.get(name) != before.get(name)
-    ]
+        return NEVER_MEASURED
+    parts = [f"{name} {before} -> {now}" for name, before, now in differing(odd.closest, odd.comparability)]
     return "not measured in the same way before: " + ", ".join(parts)
 
 
@@ -120,7 +119,16 @@ def findings(judged: Sequence[Judged], odd: Sequence[Incomparable], why: str) ->
         if key not in worst or j.loss > (worst[key].judgement.loss or 0):
             worst[key] = item
     out = [_regression(item, why) for item in worst.values()]
-    return out + [_not_comparable(o) for o in _one_each(odd)]
+    return _units_first(out) + [_not_comparable(o) for o in _one_each(odd)]
+
+
+def _units_first(found: Sequence[Finding]) -> list[Finding]:
+    """Let single units explain what takes many together, where the same check found both: it is not news twice."""
+    alone = {f.check: f for f in reversed(found) if f.unit_kind in SINGLE}
+    return [
+        replace(f, explained_by=alone[f.check].finding) if f.check in alone and f.unit_kind not in SINGLE else f
+        for f in found
+    ]
 
 
 def _regression(item: Judged, why: str) -> Finding:
@@ -230,8 +238,9 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
 
 
 def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
-    units = list(dict.fromkeys(x.judgement.subject for x in sorted(lost, key=lambda x: -(x.judgement.loss or 0))))
-    worst = max(lost, key=lambda x: x.judgement.loss or 0)
+    alone = [x for x in lost if x.judgement.subject_kind in SINGLE] or list(lost)
+    units = list(dict.fromkeys(x.judgement.subject for x in sorted(alone, key=lambda x: -(x.judgement.loss or 0))))
+    worst = max(alone, key=lambda x: x.judgement.loss or 0)
     j = worst.judgement
     named = ", ".join(units[:_NAMED]) + (f" and {len(units) - _NAMED} more" if len(units) > _NAMED else "")
     text = f"{named} slower than in {why}; worst: {j.subject}, {label(worst.measured)}, {j.loss or 0:.1%}"

@@ -30,6 +30,7 @@ from fabric_health.topology import reach_of
 from fabric_health.verdict import attribution, fleet, paired
 from fabric_health.verdict.attribution_words import candidate_sentence, sentence
 from fabric_health.verdict.metrics import JUDGED
+from fabric_health.verdict.noise import noise_of
 from fabric_health.verdict.outcome import Judgement, Outcome
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ _OUTSIDE = ("machine", "object_store", "ranks")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison of one run gave. ``against``: the run, or ``history``; ``why``: how that was chosen."""
+    """What a comparison of one run gave. ``against``: the run, or ``history``; ``why``: how that was chosen.
+
+    ``latest``: the newest run that it was compared with, None where there was none.
+    """
 
     against: str
     why: str
@@ -53,6 +57,7 @@ class Comparison:
     measurements: Measurements
     attribution: attribution.Attribution | None
     explanation: str | None
+    latest: str | None
 
     def rows(self) -> list[Verdict]:
         """Return the rows of table ``verdicts``, that of the run as a whole first."""
@@ -60,10 +65,13 @@ class Comparison:
             compared.incomparable_row(o, self.against, JUDGED[o.metric].margin) for o in self.measurements.incomparable
         ]
         return [
-            compared.run_row(self.whole, self.against),
+            compared.run_row(self.whole, self.against, self._compared_with(), self.explanation),
             *(compared.row(j, self.against) for j in self.judged),
             *odd,
         ]
+
+    def _compared_with(self) -> str:
+        return self.why if self.latest is None else f"{self.why}: {self.latest}"
 
 
 def compare(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
@@ -132,7 +140,8 @@ def conclude(
         judged += _judge(m, site, change, reference, len(panels))
     whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
-    return Comparison(against, why, whole, tuple(judged), found, named, explanation)
+    latest = reference.run.run if reference.run is not None else None
+    return Comparison(against, why, whole, tuple(judged), found, named, explanation, latest)
 
 
 def _judge(m: Measured, site: Site, change: Change | None, reference: Reference, panels: int) -> list[Judged]:
@@ -146,7 +155,10 @@ def _judge(m: Measured, site: Site, change: Change | None, reference: Reference,
         controls = [u for u, role in roles.items() if role == "control"]
         before = measured.only_runs(m.panel, (reference.run.run,))
         after = measured.only_runs(m.panel, m.panel.runs[-1:])
-        found = paired.assess_panels(before, after, changed=touched, controls=controls) if touched else None
+        known = paired.PairedSettings(noise=noise_of(measured.only_runs(m.panel, m.panel.runs[:-1])))
+        found = (
+            paired.assess_panels(before, after, changed=touched, controls=controls, settings=known) if touched else None
+        )
         if found is not None:
             together = [replace(found.judgement, subject=compared.TOUCHED, subject_kind="set")]
             if found.controls is not None:
