@@ -224,6 +224,15 @@ def test_workload_images_are_pinned_and_take_nothing_unseen(file: Path) -> None:
             assert all((file.parent / w).exists() for w in line.split()[1:-1] if not w.startswith("--"))
 
 
+@pytest.mark.parametrize("file", sorted((DEPLOY / "images").glob("*/Dockerfile")), ids=lambda p: p.parent.name)
+def test_workload_images_have_the_python_that_pods_are_run_by(file: Path) -> None:
+    """The wrapper of jobs, what sends rank 0's files back, and the probe of nodes are all given to python3."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", file.read_text()).replace("\\\n", " ")
+    last = text[text.rindex("\nFROM ") + 1 :]
+    base = re.sub(r"\$\{(\w+)\}", lambda m: re.findall(rf"(?m)^ARG {m[1]}=(\S+)", text)[0], last.split()[1])
+    assert re.search(r"(^|/)python3?[:-]", base) or re.search(r"apt-get install [^&]* python3\s", last), base
+
+
 RBAC = {n: list(yaml.safe_load_all((DEPLOY / n).read_text())) for n in ("rbac.yaml", "probe-rbac.yaml")}
 
 
