@@ -153,14 +153,14 @@ def test_a_unit_that_is_measured_every_third_week_has_its_own_past(fleets: Simpl
 
 
 def test_screening_asks_round_by_round_and_ends(fleets: SimpleNamespace) -> None:
-    values = lost(fleets.performance(11), 5, 0.06)
+    values = lost(fleets.performance(11), 5, 0.04)
     asked_of, rounds = [], 0
     while asked := suspects(fleets.panel(values)):
         asked_of.append(asked.get("gpu-0005", 0))
         for name, launches in asked.items():
             unit = int(name[-4:])
             again = sound(values, unit, launches, seed=100 * rounds + unit)
-            values = fleets.more(values, unit, again + np.log1p(-0.06) * (unit == 5))
+            values = fleets.more(values, unit, again + np.log1p(-0.04) * (unit == 5))
         rounds += 1
         assert rounds <= len(DEFAULTS.rounds)
     assert asked_of == [r.launches for r in DEFAULTS.rounds]
@@ -169,8 +169,18 @@ def test_screening_asks_round_by_round_and_ends(fleets: SimpleNamespace) -> None
     assert fleets.of("gpu-0005", judged).launches_after == 3 + DEFAULTS.extra
 
 
+def test_a_unit_that_is_slow_beyond_doubt_is_not_launched_again_and_again(fleets: SimpleNamespace) -> None:
+    values = lost(fleets.performance(11), 5, 0.2)
+    taken = 0
+    while launches := suspects(fleets.panel(values)).get("gpu-0005", 0):
+        taken += launches
+        values = fleets.more(values, 5, sound(values, 5, launches, seed=taken) + np.log1p(-0.2))
+    assert taken == sum(r.launches for r in DEFAULTS.rounds[:2])
+    assert blamed(judge_fleet(fleets.panel(values))) == {"gpu-0005"}
+
+
 def test_failed_launches_do_not_keep_a_round_open(fleets: SimpleNamespace) -> None:
-    values = lost(fleets.performance(12), 5, 0.2)
+    values = lost(fleets.performance(12), 5, 0.04)
     ends = np.cumsum([r.launches for r in DEFAULTS.rounds])
     taken = int(ends[3]) - 2  # two of the ten launches of the fourth round gave nothing
     values = fleets.more(values, 5, np.full(taken, values[-1, 0, 5]))

@@ -39,6 +39,8 @@ _BEST_Z = 3.0
 """Standard errors that a unit of few launches must be slow without all those that can be bad by chance."""
 _ROBUST_FROM = 7
 """Launches from which a robust mean is moved too little by those that can be bad by chance."""
+_CERTAIN = 2.0
+"""Multiple of the standard errors that blame a unit beyond which more launches of it would change nothing."""
 _NEVER_BLAMED = 0.9
 """Share of the standard errors that blame a unit below which it may be dropped, whatever the rounds say."""
 
@@ -47,7 +49,8 @@ def suspects(panel: Panel, settings: Settings = DEFAULTS) -> Mapping[str, int]:
     """Return which units of the last run need how many more launches; empty: ready to be judged.
 
     Call it again with the new launches in the panel, at most as often as there are rounds. Launches that failed are
-    not asked for again once a round is over. Units beyond ``settings.most_extra`` are left out, the slowest first in.
+    not asked for again once a round is over, nor are units that are slow beyond any doubt already. Units beyond
+    ``settings.most_extra`` are left out, the slowest first in.
     """
     try:
         standing = standing_of(panel, settings)
@@ -62,9 +65,11 @@ def suspects(panel: Panel, settings: Settings = DEFAULTS) -> Mapping[str, int]:
     now = int(at.max(initial=0))
     if now >= len(settings.rounds):
         return {}
-    z = np.where(standing.measured & (at == now), standing.z, -np.inf)
+    blamed_from = quantile(standing.level, math.inf)
+    certain = (standing.z > _CERTAIN * blamed_from) & (standing.launches >= _ROBUST_FROM)
+    z = np.where(standing.measured & (at == now) & ~certain, standing.z, -np.inf)
     # A unit that is dropped is never one that would be blamed: that would be a second chance of a false alarm.
-    least = min(settings.rounds[now].z, _NEVER_BLAMED * quantile(standing.level, math.inf))
+    least = min(settings.rounds[now].z, _NEVER_BLAMED * blamed_from)
     budget = max(settings.most_extra * regular * int(standing.measured.sum()), 4 * settings.extra) - taken.sum()
     asked: dict[str, int] = {}
     for i in np.argsort(-z, kind="stable"):
