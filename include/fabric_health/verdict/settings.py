@@ -23,7 +23,8 @@ class Settings:
     """The defaults are those that ``bench/verdicts.py`` supports.
 
     ``alpha``: probability that a run in which nothing happened blames anything, over all units, groups and the fleet
-    of all ``panels`` that are judged together, for normal noise; heavy tails of launches bring it closer to 5 %.
+    of all ``panels`` that are judged together. 3 % for normal noise leaves room for the heavy tails of launches: at most
+    one false alarm in 20 weekly runs.
     ``unit_share`` and ``group_share`` of it are for units and groups, the rest for the fleet as a whole. ``history``:
     past runs that count; ``min_history``: with fewer a unit has no past.
     ``min_units``: fewer units in a run cannot tell what the run did to all of them. ``min_group``: smaller groups are
@@ -31,7 +32,7 @@ class Settings:
     that all rounds of a run may take, as a share of its regular ones; four units are always allowed all rounds.
     """
 
-    alpha: float = 0.045
+    alpha: float = 0.03
     panels: int = 1
     unit_share: float = 0.6
     group_share: float = 0.1
