@@ -23,10 +23,9 @@ class Settings:
     """The defaults are those that ``bench/verdicts.py`` supports.
 
     ``alpha``: probability that a run in which nothing happened blames anything, over all units, groups and the fleet
-    of all ``panels`` that are judged together. 3 % for normal noise leaves room for the heavy tails of launches: at most
-    one false alarm in 20 weekly runs.
-    ``unit_share`` and ``group_share`` of it are for units and groups, the rest for the fleet as a whole. ``history``:
-    past runs that count; ``min_history``: with fewer a unit has no past.
+    of all ``panels`` that are judged together. 3 % for normal noise leave room for the heavy tails of launches: at most
+    one false alarm in 20 weekly runs. ``unit_share`` and ``group_share`` of it are for units and groups, the rest for
+    the fleet as a whole. ``history``: past runs that count; ``min_history``: with fewer a unit has no past.
     ``min_units``: fewer units in a run cannot tell what the run did to all of them. ``min_group``: smaller groups are
     not looked at as groups. ``rounds``: screening rounds; empty: decide on what is there. ``most_extra``: launches
     that all rounds of a run may take, as a share of its regular ones; four units are always allowed all rounds.
