@@ -32,17 +32,23 @@ RoleOf = Callable[[str, str], Literal["touched", "control"] | None]
 
 @dataclass(frozen=True)
 class Judged:
-    """A judgement with the panel that it is about."""
+    """A judgement with the panel that it is about. ``members``: the units of a set; none: all of the panel."""
 
     judgement: Judgement
     measured: Measured
     role: Literal["touched", "control"] | None = None
+    members: tuple[str, ...] = ()
+
+    def typical(self) -> tuple[float | None, float | None]:
+        """Return the medians before and in the last run, in the metric's own unit of measure."""
+        subject, units = self.judgement.subject, self.measured.panel.units
+        return _typical(self.measured.panel, (subject,) if subject in units else self.members or units)
 
 
 def row(judged: Judged, against: str) -> Verdict:
     """Return a judgement as a row of table ``verdicts``."""
     j, m = judged.judgement, judged.measured
-    before, after = _typical(m.panel, j.subject)
+    before, after = judged.typical()
     return Verdict(
         against=against,
         subject=j.subject,
@@ -133,7 +139,7 @@ def _units_first(found: Sequence[Finding]) -> list[Finding]:
 
 def _regression(item: Judged, why: str) -> Finding:
     j, m = item.judgement, item.measured
-    before, after = _typical(m.panel, j.subject)
+    before, after = item.typical()
     loss = j.loss or 0.0
     values = f": {_figure(before)} -> {_figure(after)} {m.unit_of_measure}" if before and after else ""
     interval = f" ({j.confidence:.0%} interval {_percent(j.loss_low)} to {_percent(j.loss_high)})"
@@ -276,15 +282,17 @@ def run_row(verdict: Whole, against: str, compared_with: str | None = None, expl
     )
 
 
-def _typical(panel: Panel, subject: str) -> tuple[float | None, float | None]:
-    """Return the medians before and in the last run, in the metric's own unit: of a unit, or of all units."""
-    values = panel.performance if subject not in panel.units else panel.performance[:, :, [panel.units.index(subject)]]
-    out = []
+def _typical(panel: Panel, units: Sequence[str]) -> tuple[float | None, float | None]:
+    """Return the medians of some units before and in the last run, in the metric's own unit of measure.
+
+    Of several units it is the median of theirs: one that was launched more often counts no more than the others.
+    """
+    values = panel.performance[:, :, [panel.units.index(u) for u in units]]
+    out: list[float | None] = []
     for part in (values[:-1], values[-1:]):
-        held = part[np.isfinite(part)]
-        typical = float(np.median(held)) if held.size else math.nan
-        number = math.exp(typical if panel.metric.higher_is_better else -typical) if held.size else None
-        out.append(number)
+        each = [float(np.median(of[np.isfinite(of)])) for of in np.moveaxis(part, 2, 0) if np.isfinite(of).any()]
+        typical = float(np.median(each)) if each else math.nan
+        out.append(math.exp(typical if panel.metric.higher_is_better else -typical) if each else None)
     return out[0], out[1]
 
 

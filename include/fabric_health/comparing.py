@@ -31,7 +31,7 @@ from fabric_health.verdict import attribution, fleet, paired
 from fabric_health.verdict.attribution_words import candidate_sentence, sentence
 from fabric_health.verdict.metrics import JUDGED
 from fabric_health.verdict.noise import noise_of
-from fabric_health.verdict.outcome import Judgement, Outcome
+from fabric_health.verdict.outcome import Outcome
 
 if TYPE_CHECKING:
     from fabric_health.baselines import Reference
@@ -148,7 +148,7 @@ def _judge(m: Measured, site: Site, change: Change | None, reference: Reference,
     """Judge one panel: every unit against its past and its peers; after a change also what it touched, as a set."""
     settings = fleet.Settings(panels=panels)
     alone = list(fleet.judge_fleet(m.panel, settings))
-    together: list[Judgement] = []
+    together: list[Judged] = []
     if change is not None and reference.run is not None and reference.run.run in m.panel.runs[:-1]:
         roles = {u: _role(u, m.panel.unit_kind, change, site) for u in m.panel.units}
         touched = [u for u, role in roles.items() if role == "touched"]
@@ -160,15 +160,16 @@ def _judge(m: Measured, site: Site, change: Change | None, reference: Reference,
             paired.assess_panels(before, after, changed=touched, controls=controls, settings=known) if touched else None
         )
         if found is not None:
-            together = [replace(found.judgement, subject=compared.TOUCHED, subject_kind="set")]
+            of_touched = replace(found.judgement, subject=compared.TOUCHED, subject_kind="set")
+            together = [Judged(of_touched, m, "touched", tuple(touched))]
             if found.controls is not None:
-                together.append(replace(found.controls, subject=compared.CONTROLS, subject_kind="set"))
+                of_controls = replace(found.controls, subject=compared.CONTROLS, subject_kind="set")
+                together.append(Judged(of_controls, m, "control", tuple(controls)))
             if len(m.panel.runs) - 1 < settings.min_history:
                 # Too few runs for a past of each unit: launches before and after, beside the controls, say more.
                 paired_units = {j.subject: j for j in found.units}
                 alone = [paired_units.get(j.subject, j) for j in alone]
-    out = [Judged(j, m, _role(j.subject, j.subject_kind, change, site)) for j in alone]
-    return out + [Judged(j, m, "touched" if j.subject == compared.TOUCHED else "control") for j in together]
+    return [Judged(j, m, _role(j.subject, j.subject_kind, change, site)) for j in alone] + together
 
 
 def _role(unit: str, kind: str, change: Change | None, site: Site) -> Literal["touched", "control"] | None:
