@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,9 @@ from fabric_health.cli.terminal import EXIT_OF, Clock, Exit, finding_block, out,
 from fabric_health.connections import home
 from fabric_health.datasets.tables import Answer
 from fabric_health.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabric_health.datasets.verdict_tables import Verdict
 
 SHOWN = 40
 STAGES = ("collect", "land", "judge", "isolate", "compare", "explain", "quality", "conclude", "publish")
@@ -78,6 +82,7 @@ def print_answer(rooms: Any, ref: str) -> Answer:
     look, expected = answers.news(found), answers.acknowledged(found)
     out.print()
     show(f"{record.answer}  {record.headline}")
+    _print_verdict(Landed(rooms.store, document).verdicts())
     for f in look[:SHOWN]:
         finding_block(f)
     if len(look) > SHOWN:
@@ -86,6 +91,19 @@ def print_answer(rooms: Any, ref: str) -> Answer:
         show(f"acknowledged  {f.unit}  {f.summary} [{f.acknowledged_by}]")
     show(f"coverage  {record.coverage_ratio:.1%} of (check, unit) pairs in scope judged")
     return Answer(record.answer)
+
+
+def _print_verdict(rows: Sequence[Verdict]) -> None:
+    word = answers.verdict_word(rows)
+    whole = next((r for r in rows if r.subject_kind == "run"), None)
+    reason = whole.reason if whole else "the run was not compared with earlier ones"
+    if whole is None or word == answers.NO_VERDICT:
+        show(f"verdict   none, which is no PASS: {reason}")
+        return
+    show(f"verdict   {word}: {reason}")
+    for title, text in (("why", whole.explanation), ("to settle", whole.settle), ("compared", whole.compared_with)):
+        if text:
+            show(f"{title:9} {'with ' if title == 'compared' else ''}{text}")
 
 
 def stage(

@@ -6,6 +6,7 @@ import getpass
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from fabric_health.cli.runs import print_answer, save_report
 from fabric_health.cli.terminal import Clock, Exit, finding_block, grid, out, show
 from fabric_health.errors import UsageError
+from fabric_health.verdict.comparability import label
 
 if TYPE_CHECKING:
     from fabric_health.comparing import Comparison
@@ -104,29 +106,40 @@ def print_comparison(found: Comparison, run: str, as_json: bool = False) -> None
     if found.whole.settle:
         show(f"to settle  {found.whole.settle}")
     show(f"compared   {run} with {found.why}")
+    _print_judgements(rows[1:])
+
+
+def _print_judgements(rows: Sequence[Verdict]) -> None:
+    """Print judgements by metric, worst first; of units that passed only how many, where there is other news."""
     order = {"REGRESSED": 0, "NOT_COMPARABLE": 1, "IMPROVED": 2, "INCONCLUSIVE": 3, "PASS": 4}
-    told = sorted(rows[1:], key=lambda r: (order[r.outcome], r.subject_kind != "set", -(r.loss or 0), r.subject))
+    told = [r for r in rows if r.outcome != "PASS" or r.subject_kind == "set"] or list(rows)
+    told.sort(key=lambda r: (order[r.outcome], r.subject_kind != "set", -(r.loss or 0), r.subject))
+    kinds = {r.comparability: r.subject_kind for r in rows if r.subject_kind not in ("set", "fleet")}
+    metrics: dict[tuple[str, str], list[list[str]]] = {}
+    for r in told[:SHOWN]:
+        kind = kinds.get(r.comparability, r.subject_kind)
+        metrics.setdefault((label(r.metric, r.comparability), kind), []).append(_line(r))
+    for (metric, kind), lines in metrics.items():
+        out.print()
+        show(f"{metric} by {kind}")
+        grid(["verdict", "unit", "before -> now", "loss (interval)", "shows from"], lines)
     if told:
         out.print()
-        grid(
-            ["verdict", "unit", "metric", "before", "now", "loss", "interval", "sees from"], [*map(_line, told[:SHOWN])]
-        )
+    if len(told) < len(rows):
+        show(f"{len(rows) - len(told)} more PASS; --json prints all")
     if len(told) > SHOWN:
-        show(f"and {len(told) - SHOWN} more; --json prints all")
+        show(f"{len(told) - SHOWN} more are not shown; --json prints all")
 
 
 def _line(r: Verdict) -> list[str]:
-    fields = dict(part.partition("=")[::2] for part in r.comparability.split(";"))
-    what = " ".join(w for w in (fields.get("collective") or fields.get("op") or fields.get("test"), r.metric) if w)
-    interval = f"{r.loss_low:+.1%} to {r.loss_high:+.1%}" if r.loss_low is not None and r.loss_high is not None else ""
+    bounds = ["?" if b is None else f"{b * 100:.1f}" for b in (r.loss_low, r.loss_high)]
+    interval = f" ({bounds[0]} to {bounds[1]})" if bounds != ["?", "?"] else ""
+    values = ["?" if v is None else f"{v:.4g}" for v in (r.value_before, r.value_after)]
     return [
         r.outcome,
         r.subject,
-        what,
-        "" if r.value_before is None else f"{r.value_before:.4g} {r.unit_of_measure}",
-        "" if r.value_after is None else f"{r.value_after:.4g} {r.unit_of_measure}",
-        "" if r.loss is None else f"{r.loss:+.1%}",
-        interval,
+        "" if values == ["?", "?"] else f"{' -> '.join(values)} {r.unit_of_measure or ''}",
+        "" if r.loss is None else f"{r.loss:+.1%}{interval}",
         "" if r.detectable_loss is None else f"{r.detectable_loss:.1%}",
     ]
 
@@ -185,11 +198,13 @@ def _print_explanation(
         if f.source:
             show(f"          source: {f.source}")
     for v in verdicts:
-        show(f"\n{v['outcome']} by {v['layer'] or 'key'}: {v['reason']}")
+        out.print()
+        show(f"{v['outcome']} by {v['layer'] or 'comparability'}: {v['reason']}")
         if v["settle"]:
             show(f"to settle: {v['settle']}")
     for c in causes:
-        show(f"\n{c['rank']}. {c['summary']}")
+        out.print()
+        show(f"{c['rank']}. {c['summary']}")
         if c["inseparable_from"]:
             show(f"   inseparable from {c['inseparable_from']}")
 
@@ -338,11 +353,6 @@ def maintenance(
     )
     copy = save_report(rooms, done.page["prefix"])
     print_answer(rooms, done.ref)
-    told = Landed(rooms.store, pipeline.load_run(rooms, done.ref)).verdict()
     out.print(f"\npage      {copy}")
-    if told is None:
-        raise typer.Exit(Exit.NOT_JUDGED)
-    show(f"verdict   {told.outcome}: {told.reason}")
-    if told.settle:
-        show(f"to settle {told.settle}")
-    raise typer.Exit(EXIT_OF[told.outcome])
+    told = Landed(rooms.store, pipeline.load_run(rooms, done.ref)).verdict()
+    raise typer.Exit(EXIT_OF[told.outcome] if told else Exit.NOT_JUDGED)

@@ -12,7 +12,7 @@ from ClusterShell.NodeSet import NodeSet
 from fabric_health import answer
 from fabric_health.datasets.verdict_tables import Attribution, Verdict
 from fabric_health.report.data import ReportData, Trend, VerdictResults
-from fabric_health.verdict.comparability import fields_of
+from fabric_health.verdict.comparability import fields_of, label
 from fabric_health.verdict.outcome import Outcome
 
 MOVED_SHOWN = 50
@@ -175,13 +175,6 @@ def section(data: ReportData, linked: frozenset[str]) -> Section | None:
     )
 
 
-def label_of(row: Verdict) -> str:
-    """Return what a row judges, as findings name it: ``all_reduce busbw_gbps``."""
-    fields = fields_of(row.comparability)
-    what = next((fields[n] for n in ("collective", "op", "test") if n in fields), None)
-    return f"{what} {row.metric}" if what else row.metric
-
-
 def _lines(data: ReportData, results: VerdictResults, linked: frozenset[str]) -> list[Line]:
     """Return every judgement, worst first."""
     rows = [r for r in results.rows if r.subject_kind != RUN and r.outcome in _RANK]
@@ -189,10 +182,10 @@ def _lines(data: ReportData, results: VerdictResults, linked: frozenset[str]) ->
     settings = _settings(rows)
     out = []
     for r in rows:
-        label = label_of(r)
+        what = label(r.metric, r.comparability)
         name = _SETS.get(r.subject, r.subject) if r.subject_kind == SET else r.subject
         kind = "all units together" if r.subject_kind == "fleet" else name
-        out.append(Line(r, kind, label, settings[r.metric, r.comparability], anchors.get((r.subject, label))))
+        out.append(Line(r, kind, what, settings[r.metric, r.comparability], anchors.get((r.subject, what))))
     return sorted(out, key=lambda x: (_RANK[x.row.outcome], -(x.row.loss or 0.0), x.label, x.row.subject))
 
 
@@ -200,10 +193,10 @@ def _settings(rows: Sequence[Verdict]) -> dict[tuple[str, str], str]:
     """Name what tells comparability keys of one metric apart: nothing where there is one key of it."""
     keys: dict[str, dict[str, None]] = defaultdict(dict)
     for r in rows:
-        keys[label_of(r)].setdefault(r.comparability)
+        keys[label(r.metric, r.comparability)].setdefault(r.comparability)
     out = {}
     for r in rows:
-        alike = [fields_of(k) for k in keys[label_of(r)]]
+        alike = [fields_of(k) for k in keys[label(r.metric, r.comparability)]]
         own = fields_of(r.comparability)
         odd = [n for n in own if len({a.get(n) for a in alike}) > 1 and not n.endswith(("sha", "sha256"))]
         out[r.metric, r.comparability] = ", ".join(f"{n} {own[n]}" for n in odd[:3])
@@ -226,8 +219,8 @@ def _reasons(lines: Iterator[Line]) -> Iterator[Reason]:
     found: dict[str, list[Line]] = defaultdict(list)
     for x in lines:
         found[x.label].append(x)
-    for label, of in found.items():
-        yield Reason(label, tuple(of))
+    for what, of in found.items():
+        yield Reason(what, tuple(of))
 
 
 def _is_new(row: Verdict) -> bool:
@@ -240,7 +233,7 @@ def _differing(rows: Sequence[Verdict]) -> Iterator[Differing]:
         if r.outcome == Outcome.NOT_COMPARABLE and r.subject_kind != RUN and not _is_new(r):
             found[r.reason].append(r)
     for reason, of in found.items():
-        metrics = tuple(dict.fromkeys(label_of(r) for r in of))
+        metrics = tuple(dict.fromkeys(label(r.metric, r.comparability) for r in of))
         yield Differing(reason, metrics, sum(r.units or 1 for r in of))
 
 

@@ -15,6 +15,12 @@ def fields_of(key: str) -> dict[str, str]:
     return {name: value or UNKNOWN for name, _, value in parts}
 
 
+def label(metric: str, key: str) -> str:
+    """Return what a metric under a key measures, for a person: ``all_reduce busbw_gbps``."""
+    fields = fields_of(key)
+    return " ".join([*(fields[n] for n in ("collective", "op", "test") if n in fields), metric])
+
+
 def differing(before: str, after: str) -> tuple[tuple[str, str, str], ...]:
     """Return the fields that differ, each with its value before and after; ``?`` for a field that a key lacks."""
     old, new = fields_of(before), fields_of(after)
