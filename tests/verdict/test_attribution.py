@@ -222,6 +222,21 @@ def test_a_port_name_is_not_taken_out_of_a_longer_one() -> None:
     assert (c.attribute, c.after) == ("<port> Ethernet12 xEthernet1", "<port>")
 
 
+@pytest.mark.parametrize(
+    ("port", "path", "attribute"),
+    [
+        ("Ethernet32", "/PORT/Ethernet32/mtu", "/PORT/<port>/mtu"),
+        ("Ethernet3", "/PORT/Ethernet32/mtu", "/PORT/Ethernet32/mtu"),
+        ("Ethernet1/1", "/interface/Ethernet1~112/mtu", "/interface/Ethernet1~112/mtu"),
+        ("Ethernet1/1", "/interface/Ethernet1~11/mtu", "/interface/<port>/mtu"),
+        ("Eth1/3", "interface ethernet 1/3 / mtu", "interface <port> / mtu"),
+        ("Eth1/3", "interface ethernet 1/31 / mtu", "interface ethernet 1/31 / mtu"),
+    ],
+)
+def test_a_port_name_is_found_as_a_step_of_a_pointer_and_written_out(port: str, path: str, attribute: str) -> None:
+    assert RecordedChange.of_config("leaf-2", path, "9216", "1500", port).attribute == attribute
+
+
 def test_units_that_came_to_one_version_from_several_have_a_change_in_common() -> None:
     mixed = changed(NODES[:2], "fw_version", "a", "c") + changed(NODES[2:4], "fw_version", "b", "c")
     found = rank(mixed, slow(NODES[:4]), NODES[4:])

@@ -60,11 +60,15 @@ class RecordedChange:
     ) -> RecordedChange:
         """Return the change of a config line. The port's own name is taken out of its text.
 
-        The same line that goes on several ports is then the same change.
+        The same line that goes on several ports is then the same change. The name may be a step of a JSON pointer
+        (``/PORT/Ethernet32/mtu``, RFC 6901), or written out where the cabling plan has it short (``ethernet 1/3``).
         """
         if port is None:
             return cls(switch, path, before, after, CONFIG)
-        name = re.compile(rf"(?<![\w/]){re.escape(port)}(?![\w/])")  # Ethernet1 is no part of Ethernet12
+        if path.startswith("/"):
+            step = port.replace("~", "~0").replace("/", "~1")
+            path = "/".join("<port>" if part == step else part for part in path.split("/"))
+        name = _port_name(port)
         told = [text if text is None else name.sub("<port>", text) for text in (path, before, after)]
         return cls(f"{switch}/{port}", told[0] or path, told[1], told[2], CONFIG)
 
@@ -93,6 +97,13 @@ class Group:
         if self.before == ANY:
             return f"{self.attribute} -> {_shown(self.after)}"
         return f"{self.attribute} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def _port_name(port: str) -> re.Pattern[str]:
+    """Return what the port is called in a line: Ethernet1 is no part of Ethernet12, nor of Ethernet1/2."""
+    kind = re.match(r"[A-Za-z]*", port).group()  # type: ignore[union-attr]  # matches anything
+    long = f"{kind}[a-z]* ?" if kind else ""
+    return re.compile(rf"(?<![\w/]){long}{re.escape(port[len(kind) :])}(?![\w/])", re.IGNORECASE)
 
 
 def _shown(value: str | None) -> str:
