@@ -2,8 +2,10 @@
 
 from airflow.sdk import DAG
 
+from fabric_health.airflow.accepting import ACCEPTING_LIMIT, accept
 from fabric_health.airflow.after_maintenance import maintenance_params, open_run
 from fabric_health.airflow.chain import DEFAULT_ARGS, ENTRIES, budget, chain_of
+from fabric_health.airflow.telling import tell
 
 RUNBOOK = """
 ### After maintenance
@@ -18,8 +20,12 @@ the site does not have, or a range that cannot be read, is refused by the first 
 is green. Choose `fail_on` *regressed* to alert on DAG state. INCONCLUSIVE says how many launches would settle it: run
 again with that many.
 
+**Accepting it.** With *Accept as baseline* on *ask* the run waits, once the page is there, for somebody to approve it
+under *Required Actions*: who and why are recorded. No answer within 24 hours is a no; the run stays green.
+
 **When a task fails.**
 - `open_run`: the form has a mistake; its message says which field and what was expected. Trigger again.
+- `notify`: a channel was not told; its message says which and why. The run is not affected. Clear it to tell again.
 - Anything else: as in `weekly_fabric_health`: clear it; stages write the same objects again.
 """
 
@@ -29,9 +35,11 @@ with DAG(
     schedule=None,
     max_active_runs=4,
     default_args=DEFAULT_ARGS,
-    dagrun_timeout=budget(ENTRIES),
+    dagrun_timeout=budget(ENTRIES) + ACCEPTING_LIMIT,
     params=maintenance_params(),
     tags=["fabric-health", "maintenance"],
     doc_md=RUNBOOK,
 ):
-    chain_of(ENTRIES, opened=open_run())
+    done = chain_of(ENTRIES, opened=open_run())
+    tell(done)
+    accept(done)

@@ -94,7 +94,7 @@ def test_policy_of_every_dag(dags):
 
 
 def test_tasks_are_a_few_per_check_not_per_unit(dags):
-    around = 7 + sum(e.isolates for e in ENTRIES)
+    around = 11 + sum(e.isolates for e in ENTRIES)
     for dag_id in ("weekly_fabric_health", "post_maintenance"):
         assert len(dags[dag_id]["dag"]["tasks"]) == around + 3 * len(ENTRIES)
 
@@ -135,8 +135,66 @@ def test_the_form_after_maintenance_has_the_fields_and_kinds_of_a_declared_chang
     assert after_maintenance.KINDS == KINDS
     assert set(after_maintenance.FIELDS) == set(Declaration.model_fields)
     params = dict(dags["post_maintenance"]["dag"]["params"])
-    assert set(params) == {"site", "fail_on", *Declaration.model_fields}
+    assert set(params) == {"site", "fail_on", "accept_as_baseline", *Declaration.model_fields}
     assert f'"maximum": {MAX_LAUNCHES}' in json.dumps(params["launches"])
+
+
+def test_people_are_told_once_the_page_is_there_and_a_channel_that_is_away_fails_no_run(dags):
+    """A teardown counts for no run's state, and runs also after a stage that failed."""
+    for dag_id, body in dags.items():
+        tasks = {t["__var"]["task_id"]: t["__var"] for t in body["dag"]["tasks"]}
+        assert ("notify" in tasks) == (dag_id in ("weekly_fabric_health", "post_maintenance"))
+        if "notify" in tasks:
+            notify = tasks["notify"]
+            assert {n for n, t in tasks.items() if "notify" in t.get("downstream_task_ids", ())} == {
+                "open_run",
+                "publish",
+            }
+            assert (notify["is_teardown"], notify.get("on_failure_fail_dagrun", False)) == (True, False)
+            assert notify["trigger_rule"] == "all_done_setup_success"
+            assert not notify.get("downstream_task_ids")
+
+
+def test_a_run_becomes_the_baseline_only_after_its_page_and_an_answer_and_asks_only_when_told_to(dags):
+    for dag_id in ("weekly_fabric_health", "post_maintenance"):
+        tasks = {t["__var"]["task_id"]: t["__var"] for t in dags[dag_id]["dag"]["tasks"]}
+        before = {
+            name: {n for n, t in tasks.items() if name in t.get("downstream_task_ids", ())}
+            for name in ("ask_baseline", "approve_baseline", "accept_baseline")
+        }
+        assert before == {
+            "ask_baseline": {"open_run", "publish"},
+            "approve_baseline": {"ask_baseline"},
+            "accept_baseline": {"open_run", "approve_baseline"},
+        }
+        assert all(tasks[n].get("trigger_rule", "all_success") == "all_success" for n in before)
+        assert "gate" not in {n for names in before.values() for n in names}, (
+            "whoever alerts on the state waits for no one"
+        )
+        field = dict(dags[dag_id]["dag"]["params"])["accept_as_baseline"]
+        assert field["default"] == "no"
+        assert '"enum": ["no", "ask"]' in json.dumps(field)
+
+
+def test_no_answer_is_a_no_and_there_is_time_for_one(python_in, dags):
+    out = python_in(
+        """
+import json, os
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+for dag_id in ("weekly_fabric_health", "post_maintenance"):
+    t = bag.dags[dag_id].task_dict["approve_baseline"]
+    left = bag.dags[dag_id].dagrun_timeout - t.response_timeout
+    limits = [t.response_timeout.total_seconds(), left.total_seconds()]
+    print("RESULT", json.dumps([t.defaults, t.fail_on_reject, *limits]))
+"""
+    )
+    for line in (x for x in out.splitlines() if x.startswith("RESULT ")):
+        defaults, fails, seconds, left = json.loads(line.removeprefix("RESULT "))
+        assert (defaults, fails, seconds) == (["Reject"], False, 24 * 3600)
+        tasks = {t["__var"]["task_id"] for t in dags["nccl_benchmark"]["dag"]["tasks"]}
+        assert "approve_baseline" not in tasks
+        assert left > dags["nccl_benchmark"]["dag"]["dagrun_timeout"]
 
 
 def test_explaining_waits_for_every_audit(dags):

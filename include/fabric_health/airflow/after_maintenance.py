@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk import Param, get_current_context, task
 
+from fabric_health.airflow.accepting import accept_param
 from fabric_health.airflow.chain import fail_on_param, rooms_of
 from fabric_health.airflow.sites import site_entries
 from fabric_health.checks.registry import ENTRIES
@@ -58,6 +59,7 @@ def maintenance_params() -> dict[str, Param]:
             description=f"Units that the change left alone. {ranges} Empty: chosen, like those touched.",
         ),
         "fail_on": fail_on_param(),
+        **accept_param(),
     }
 
 

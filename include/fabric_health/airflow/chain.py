@@ -6,6 +6,7 @@ Tasks pass on the run's reference and a few numbers, never data. Everything heav
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -254,7 +255,17 @@ def trend_quality(site: str) -> dict[str, Any]:
     return result
 
 
-def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None, opened: XComArg | None = None) -> None:
+@dataclass(frozen=True)
+class Concluded:
+    """What a chain ends with, for tasks that follow: the run's site and reference, and the address of its page."""
+
+    run: XComArg
+    page: XComArg
+
+
+def chain_of(
+    entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None, opened: XComArg | None = None
+) -> Concluded:
     """Wire the whole chain of a run into the DAG that is being defined: audits, benchmarks, and what concludes it.
 
     ``opened`` is a task that opens the run, where it is not opened by site and scope.
@@ -287,6 +298,7 @@ def chain_of(entries: tuple[Entry, ...], fixed_site: SiteEntry | None = None, op
         audits >> explained
     previous >> explained >> checked >> answer >> page
     page >> gate(explained, checked, answer)
+    return Concluded(run, page)
 
 
-__all__ = ["DEFAULT_ARGS", "ENTRIES", "RESULTS", "budget", "chain_of", "run_params"]
+__all__ = ["DEFAULT_ARGS", "ENTRIES", "RESULTS", "Concluded", "budget", "chain_of", "run_params"]

@@ -9,15 +9,20 @@ from fabric_health.connections import Connection
 from fabric_health.errors import ConnectionSettingError
 
 
-def airflow_connection(conn_id: str) -> Connection:
-    """Return Airflow's connection ``conn_id``. Raises ConnectionSettingError when there is none."""
+def airflow_entry(conn_id: str) -> AirflowConnection:
+    """Return Airflow's connection ``conn_id`` as Airflow has it. Raises ConnectionSettingError when there is none."""
     try:
-        found = AirflowConnection.get(conn_id)
+        return AirflowConnection.get(conn_id)
     except (AirflowException, AirflowRuntimeError) as error:
         raise ConnectionSettingError(
             f"Airflow has no connection {conn_id!r} ({type(error).__name__}): add it under Admin, Connections, "
             "or import a file with `airflow connections import` (docs/connections.md)"
         ) from None
+
+
+def airflow_connection(conn_id: str) -> Connection:
+    """Return Airflow's connection ``conn_id`` as ours. Raises ConnectionSettingError when there is none."""
+    found = airflow_entry(conn_id)
     return Connection(
         id=conn_id,
         host=found.host,

@@ -15,13 +15,13 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from fabric_health.airflow.addresses import PREFIX
 from fabric_health.airflow.connections import airflow_connection
 from fabric_health.airflow.sites import site_entries
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.errors import FabricHealthError
 from fabric_health.rooms import STORE_CONNECTION
 
-PREFIX = "/fabric-health"
 _PATH = re.compile(r"site=[\w.-]+/week=\d{4}-\d\d-\d\d/[\w.-]+/(?:[\w.=@+-]+/)*[\w.=@+-]+")
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; form-action 'none'; "
