@@ -130,7 +130,8 @@ def kinds_of(groups: Mapping[str, Sequence[str]], least: int) -> tuple[Kind, ...
         width = max(map(len, large.values()))
         table = np.array([m + [-1] * (width - len(m)) for m in large.values()])
         kinds.append(Kind(name, tuple(large), table))
-    return tuple(kinds)
+    # Coarse ones first: what a rack did is no news of each of its nodes.
+    return tuple(sorted(kinds, key=lambda k: len(k.names)))
 
 
 @dataclass(frozen=True)

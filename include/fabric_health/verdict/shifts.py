@@ -89,6 +89,10 @@ class _OfKind:
         effect = np.where(held >= self.least, effect, np.nan)
         return effect, error, self.between + error + fleet_error
 
+    def believed(self, error: Floats) -> Floats:
+        """Return the share of each group's effect that is taken for its own: as far as such groups ever differed."""
+        return np.asarray(self.between / np.maximum(self.between + error, 1e-300))
+
     def shift(self, group: int, effect: float, variance: float, units: int, moved: bool = False) -> Shift:
         name = self.kind.names[group]
         return Shift(self.kind.name, name, effect, variance, self.df, self.level, units, moved)
@@ -125,7 +129,7 @@ def shifts_of(loss: Floats, variance: Floats, kinds: Sequence[Kind], past: Past,
         variance_of_it = of_kind.between + its_error + fleet_error
         shifts.append(of_kind.shift(j, effect, variance_of_it, len(members), moved=True))
     for of_kind in tested:
-        shifts += of_kind.shifts(np.where(outside, loss - fleet, np.nan), scale, fleet_error)
+        shifts += of_kind.shifts(np.where(outside, loss - common, np.nan), scale, fleet_error)
         own += _take_usual(of_kind, np.where(outside, loss - common, np.nan), scale, outside, common, error)
     of_fleet = _of_fleet(fleet, fleet_error, past, settings, int(everyone.sum()))
     # A unit is held against the others: what itself pulled at their location is given back.
@@ -144,10 +148,13 @@ def _moved(
     while True:
         fleet, fleet_error = _centre(loss, scale, outside)
         candidates = []
+        net = np.where(outside, loss - fleet, np.nan)
         for of_kind in tested:
-            effect, _, variance = of_kind.last(np.where(outside, loss - fleet, np.nan), scale, fleet_error)
+            effect, error, variance = of_kind.last(net, scale, fleet_error)
             clear = np.nan_to_num(np.abs(effect) / np.sqrt(variance) / of_kind.quantile)
             candidates += [(float(clear[j]), of_kind, int(j)) for j in np.flatnonzero(clear > 1)]
+            # Nodes are tested net of what their rack does anyway: their past is known net of it, too.
+            net = net - of_kind.kind.scatter(np.nan_to_num(effect) * of_kind.believed(error), len(loss))
         rest = [outside & ~_mask(c[1].members(c[2]), len(loss)) for c in candidates]
         # What is left must still show what the run did.
         large = [(c, r) for c, r in zip(candidates, rest, strict=True) if r.sum() >= max(least, everyone.sum() / 3)]
@@ -166,7 +173,7 @@ def _take_usual(of_kind: _OfKind, rest: Floats, scale: Floats, outside: Bools, c
     Returns what of it is each unit's own pull.
     """
     effect, its_error = group_effects(rest, scale, of_kind.kind)
-    believed = of_kind.between / np.maximum(of_kind.between + its_error, 1e-300)
+    believed = of_kind.believed(its_error)
     common += np.where(outside, of_kind.kind.scatter(effect * believed, len(rest)), 0.0)
     error += np.where(outside, of_kind.kind.scatter(its_error * believed, len(rest)), 0.0)
     sizes = np.isfinite(of_kind.kind.gather(rest)).sum(axis=-1)
