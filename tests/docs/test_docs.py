@@ -29,8 +29,11 @@ from fabric_health.datasets.contracts import columns
 from fabric_health.evidence import CommandResult, CommandStatus, ReachStatus, UnitEvidence
 from fabric_health.jobs.settings import JobSettings, KubernetesSettings
 from fabric_health.lab.faults import CATALOGUE, PLANTED
+from fabric_health.maintenance import KINDS, MAX_LAUNCHES, Declaration
+from fabric_health.notice import When
 from fabric_health.site import Thresholds, load_site
 from fabric_health.site_pods import ProbePods, Toleration
+from fabric_health.verdict.outcome import Outcome
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "include" / "fabric_health"
@@ -354,8 +357,25 @@ def test_lab_faults_and_planted_faults_are_those_of_the_code() -> None:
 
 
 def test_dags_are_named_as_they_are() -> None:
-    dags = {e.dag_id for e in ENTRIES} | {"weekly_fabric_health", "trend_quality", "housekeeping"}
+    dags = {e.dag_id for e in ENTRIES} | {"weekly_fabric_health", "post_maintenance", "trend_quality", "housekeeping"}
     assert not {d for d in dags if f"`{d}`" not in _text("docs/operator.md") + _text("docs/engineer.md")}
+
+
+def test_the_form_after_maintenance_is_documented_field_by_field() -> None:
+    rows = re.findall(r"^\| [A-Z][a-z ]+ \(`(\w+)`\) \| (.+) \| .+ \|$", _text("docs/engineer.md"), re.M)
+    told = dict(rows)
+    assert set(told) == {"site", *Declaration.model_fields, "fail_on", "accept_as_baseline"}
+    assert re.findall(r"`(\w+)`", told["kind"]) == list(KINDS)
+    assert f"1 to {MAX_LAUNCHES} " in told["launches"]
+    verdicts = re.findall(r"^\| `([A-Z_]+)` \| .+ \| .+ \|$", _text("docs/engineer.md"), re.M)
+    assert set(verdicts) == {o.value for o in Outcome}
+
+
+def test_who_is_told_and_when_is_documented() -> None:
+    text = _text("docs/connections.md")
+    assert re.search(r"^\| `FABRIC_HEALTH_NOTIFY_WHEN` \| `not_healthy` \|", text, re.M)
+    assert When.parse("", "") == "not_healthy"
+    assert not {w.value for w in When if f"`{w}`" not in text}
 
 
 def test_the_screenshot_is_small() -> None:
