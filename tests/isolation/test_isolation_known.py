@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +188,11 @@ def test_fleets_and_settings_out_of_range_are_refused():
         Settings(min_loss=0.0)
     with pytest.raises(ValueError, match="max_tests"):
         Settings(max_tests=0)
+
+
+def test_a_fault_whose_tests_the_others_explain_better_is_no_suspicion():
+    """Measured in a session with two slow nodes of one leaf, from ``bench/isolation.py --nodes 16 --seed 42``."""
+    state = State.from_json((Path(__file__).parent / "explained_away.json").read_text())
+    found = verdict(state)
+    assert {m.place for m in blamed(found)} <= {"n0004", "n0006"}
+    plan(state)

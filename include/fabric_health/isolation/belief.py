@@ -251,6 +251,9 @@ class _Inference:
         gains = self._gains()
         odds = self._log_odds(gains)
         rivals = self._rivals(h, gains)
+        if not rivals.any():
+            # Every test of it is better explained by the other faults.
+            return None
         top = float(odds[rivals].max())
         kept = np.flatnonzero(rivals & (odds > top + math.log(MEMBER_SHARE)))
         weight = np.exp(odds[kept] - top)
