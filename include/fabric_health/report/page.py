@@ -206,6 +206,7 @@ def _verdict(data: ReportData, linked: frozenset[str]) -> dict[str, Any]:
         "verdict_badge": found.badge if found else verdicts.Badge(answer.NO_VERDICT),
         "forest": Markup(forest),  # noqa: S704  # made by us
         "trends": Markup(trends),  # noqa: S704  # made by us
+        "kinds": verdicts.KINDS,
         "limits": {
             "moved": verdicts.MOVED_SHOWN,
             "open": verdicts.OPEN_SHOWN,

@@ -24,6 +24,8 @@ SHAPES = {"touched": "diamond", "control": "circle", None: "square"}
 # The axis reaches so many margins to both sides at least, and so much beyond the largest loss or gain.
 _MARGINS, _ROOM = 2.0, 1.25
 _NAME = 34
+_SIZE = 70
+_SHAPES = ["diamond", "circle", "square"]
 
 
 def forest(lines: Sequence[Line]) -> str:
@@ -58,43 +60,41 @@ def _reach(lines: Sequence[Line]) -> tuple[float, float]:
 def _panel(title: str, lines: Sequence[Line], reach: tuple[float, float], *, last: bool) -> Any:
     import altair as alt
 
-    low, high = reach
     margin = 100 * max(x.row.margin or 0.0 for x in lines)
+    # The data are given once, to all layers together: a chart is copied often before it is drawn.
     values = [_point(i, x, reach) for i, x in enumerate(lines)]
     axis = alt.Axis(format="+.0~f", tickCount=8, grid=True, gridColor="#eef0f3", domain=False, labels=last, ticks=last)
-    name = "loss, % (right: slower; left: faster)" if last else None
-    scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-    x = alt.X("loss:Q", scale=scale, axis=axis, title=name)
+    scale = alt.Scale(domain=list(reach), nice=False, zero=False)
+    x = alt.X("loss:Q", scale=scale, axis=axis, title="loss, % (right: slower; left: faster)" if last else None)
     y = alt.Y("at:O", axis=None, sort=None)
     colour = alt.Color("outcome:N", scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())), legend=None)
-    base = alt.Chart(alt.Data(values=values)).encode(y=y)
+    shape = alt.Shape("shape:N", scale=alt.Scale(domain=_SHAPES, range=_SHAPES), legend=None)
+    size = alt.Size("size:Q", scale=None, legend=None)
+    hollow = alt.condition("datum.shape === 'circle'", alt.value("#fff"), colour)
+    base = alt.Chart().encode(y=y)
     layers = [
-        _rule(0.0, scale, INK, []),
-        _rule(margin, scale, COLOURS[Outcome.REGRESSED.value], [5, 3]),
-        _words(margin, f"margin {margin:.3g} %", scale),
+        *_marked(margin, scale),
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour),
-        *_points(base, x, colour),
-        base.transform_filter("datum.cut_low").mark_text(text="◂", align="center").encode(x=alt.value(0), color=colour),
-        base.transform_filter("datum.cut_high")
-        .mark_text(text="▸", align="center")
-        .encode(x=alt.value(WIDTH), color=colour),
+        base.mark_point(opacity=1, strokeWidth=2).encode(x=x, stroke=colour, fill=hollow, shape=shape, size=size),
+        base.mark_text(align="center").encode(x=alt.value(0), text="cut_low:N", color=colour),
+        base.mark_text(align="center").encode(x=alt.value(WIDTH), text="cut_high:N", color=colour),
         base.mark_text(align="right", dx=-10, fontSize=12, color=INK).encode(x=alt.value(0), text="name:N"),
         base.mark_text(align="left", dx=12, fontSize=12).encode(x=alt.value(WIDTH), text="told:N", color=colour),
     ]
     heading = alt.TitleParams(_shown(title, 90), anchor="start", fontSize=13, dy=-8)
-    return alt.layer(*layers).properties(width=WIDTH, height=ROW * len(lines), title=heading)
+    of = alt.layer(*layers, data=alt.Data(values=values))
+    return of.properties(width=WIDTH, height=ROW * len(lines), title=heading)
 
 
-def _points(base: Any, x: Any, colour: Any) -> list[Any]:
-    """Return one layer per shape and fill: filled for units, larger for sets, open for controls."""
-    out = []
-    for shape, filled in (("diamond", True), ("circle", False), ("square", True)):
-        for together, size in (("false", 62), ("true", 130)):
-            marks = base.transform_filter(f"datum.shape === '{shape}' && datum.set === {together}")
-            look = {"filled": True} if filled else {"filled": False, "fill": "#fff"}
-            drawn = marks.mark_point(shape=shape, opacity=1, size=size, strokeWidth=2, **look)
-            out.append(drawn.encode(x=x, color=colour))
-    return out
+def _marked(margin: float, scale: Any) -> list[Any]:
+    """Return the lines at zero and at the margin (%), and the margin in words."""
+    import altair as alt
+
+    bad = COLOURS[Outcome.REGRESSED.value]
+    at = alt.X("value:Q", scale=scale)
+    zero, other = (alt.Chart(alt.Data(values=[{"value": v}])).encode(x=at) for v in (0.0, margin))
+    words = other.mark_text(text=f"margin {margin:.3g} %", align="left", dx=4, dy=-6, fontSize=11, color=bad)
+    return [zero.mark_rule(color=INK), other.mark_rule(color=bad, strokeDash=[5, 3]), words.encode(y=alt.value(0))]
 
 
 def _point(at: int, line: Line, reach: tuple[float, float]) -> dict[str, Any]:
@@ -108,29 +108,13 @@ def _point(at: int, line: Line, reach: tuple[float, float]) -> dict[str, Any]:
         "loss": min(max(loss, reach[0]), reach[1]),
         "low": max(low, reach[0]),
         "high": min(high, reach[1]),
-        "cut_low": low < reach[0],
-        "cut_high": high > reach[1],
+        "cut_low": "◂" if low < reach[0] else "",
+        "cut_high": "▸" if high > reach[1] else "",
         "outcome": r.outcome,
         "told": f"{line.badge.symbol} {line.badge.word}",
         "shape": SHAPES.get(r.role, "square"),
-        "set": line.is_set,
+        "size": _SIZE * (2 if line.is_set else 1),
     }
-
-
-def _rule(value: float, scale: Any, colour: str, dash: list[int]) -> Any:
-    import altair as alt
-
-    marks = alt.Chart(alt.Data(values=[{"value": value}])).mark_rule(color=colour, strokeDash=dash, strokeWidth=1)
-    return marks.encode(x=alt.X("value:Q", scale=scale))
-
-
-def _words(value: float, words: str, scale: Any) -> Any:
-    import altair as alt
-
-    marks = alt.Chart(alt.Data(values=[{"value": value}])).mark_text(
-        text=words, align="left", dx=4, dy=-6, fontSize=11, color=COLOURS[Outcome.REGRESSED.value]
-    )
-    return marks.encode(x=alt.X("value:Q", scale=scale), y=alt.value(0))
 
 
 def over_runs(trends: Sequence[Trend]) -> str:

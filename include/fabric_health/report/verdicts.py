@@ -24,6 +24,7 @@ CHANGES_SHOWN = 10
 PLOTTED = 40
 PASSED_PLOTTED = 12
 SET, RUN = "set", "run"
+_TOGETHER = (SET, "fleet")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _SYMBOLS = {
     Outcome.PASS.value: "✓",
@@ -34,6 +35,7 @@ _SYMBOLS = {
     answer.NO_VERDICT: "–",
 }
 _RANK = {Outcome.REGRESSED.value: 0, Outcome.IMPROVED.value: 1, Outcome.INCONCLUSIVE.value: 2, Outcome.PASS.value: 3}
+KINDS = {"node": ", single nodes", "rail": ", single rails", "benchmark": ", all nodes in one job", "link": ", links"}
 _SETS = {"touched": "all that was touched", "controls": "all controls"}
 
 
@@ -56,11 +58,15 @@ class Badge:
 
 @dataclass(frozen=True)
 class Line:
-    """One judgement: ``name`` of the unit or set, ``label`` of the metric, ``setting``: what tells it from others."""
+    """One judgement: ``name`` of the unit or set, ``label`` of the metric, ``kind`` of the units measured.
+
+    ``setting`` is what tells it from others of the same metric.
+    """
 
     row: Verdict
     name: str
     label: str
+    kind: str = ""
     setting: str = ""
     anchor: str | None = None
 
@@ -72,7 +78,7 @@ class Line:
     @property
     def is_set(self) -> bool:
         """Whether it is of several units together."""
-        return self.row.subject_kind in (SET, "fleet")
+        return self.row.subject_kind in _TOGETHER
 
 
 @dataclass(frozen=True)
@@ -180,13 +186,20 @@ def _lines(data: ReportData, results: VerdictResults, linked: frozenset[str]) ->
     rows = [r for r in results.rows if r.subject_kind != RUN and r.outcome in _RANK]
     anchors = {(f.unit, f.metric): f.finding for f in data.findings if f.finding in linked}
     settings = _settings(rows)
+    kinds = {r.comparability: r.subject_kind for r in rows if r.subject_kind not in _TOGETHER}
     out = []
     for r in rows:
-        what = label(r.metric, r.comparability)
-        name = _SETS.get(r.subject, r.subject) if r.subject_kind == SET else r.subject
-        kind = "all units together" if r.subject_kind == "fleet" else name
-        out.append(Line(r, kind, what, settings[r.metric, r.comparability], anchors.get((r.subject, what))))
+        what, kind = label(r.metric, r.comparability), kinds.get(r.comparability, "")
+        # What was measured of nodes and of rails has a heading of its own, and needs no more to be told apart.
+        setting = "" if kind in KINDS else settings[r.metric, r.comparability]
+        out.append(Line(r, _name(r), what, kind, setting, anchors.get((r.subject, what))))
     return sorted(out, key=lambda x: (_RANK[x.row.outcome], -(x.row.loss or 0.0), x.label, x.row.subject))
+
+
+def _name(r: Verdict) -> str:
+    if r.subject_kind == "fleet":
+        return "all units together"
+    return _SETS.get(r.subject, r.subject) if r.subject_kind == SET else r.subject
 
 
 def _settings(rows: Sequence[Verdict]) -> dict[tuple[str, str], str]:
@@ -218,7 +231,7 @@ def _units(names: Sequence[str]) -> Units:
 def _reasons(lines: Iterator[Line]) -> Iterator[Reason]:
     found: dict[str, list[Line]] = defaultdict(list)
     for x in lines:
-        found[x.label].append(x)
+        found[x.label + KINDS.get(x.kind, "")].append(x)
     for what, of in found.items():
         yield Reason(what, tuple(of))
 
@@ -250,9 +263,7 @@ def _plotted(lines: Sequence[Line]) -> tuple[Line, ...]:
 def panels(lines: Sequence[Line]) -> Mapping[str, list[Line]]:
     """Return lines by what they measure, in their order: what shares a margin and a heading of the plot."""
     out: dict[str, list[Line]] = defaultdict(list)
-    kinds = {x.row.comparability: x.row.subject_kind for x in lines if not x.is_set}
     for x in lines:
-        kind = kinds.get(x.row.comparability, "")
-        of = {"node": ", single nodes", "rail": ", single rails", "link": ", links"}.get(kind, "")
-        out[f"{x.label}{of}" + (f" ({x.setting})" if x.setting and not of else "")].append(x)
+        of = KINDS.get(x.kind, f" ({x.setting})" if x.setting else "")
+        out[x.label + of].append(x)
     return out
