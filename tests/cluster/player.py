@@ -113,7 +113,7 @@ class Player:
     def add_node(self, name: str) -> None:
         with contextlib.suppress(ApiException):
             node = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
-            self.core.create_node(node, _preload_content=False)
+            self.core.create_node(node, _preload_content=False).drain_conn()
         self.core.patch_node_status(
             name,
             {
@@ -124,7 +124,7 @@ class Player:
                 }
             },
             _preload_content=False,
-        )
+        ).drain_conn()  # a response that is not read costs its connection, and the next request a handshake
 
     def start(self) -> None:
         self.thread.start()
@@ -216,7 +216,7 @@ class Player:
         number = name.rsplit("-", 1)[-1]
         node = nodes[int(number) % len(nodes)] if number.isdigit() else nodes[0]
         body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node, "apiVersion": "v1"}}
-        self.core.create_namespaced_binding(self.namespace, body, _preload_content=False)
+        self.core.create_namespaced_binding(self.namespace, body, _preload_content=False).drain_conn()
 
     def _start(self, pod: Json) -> Running:
         command = pod["spec"]["containers"][0].get("command") or ["sleep", "60"]
@@ -271,7 +271,7 @@ class Player:
         }
         self.core.patch_namespaced_pod_status(
             pod["metadata"]["name"], self.namespace, {"status": status}, _preload_content=False
-        )
+        ).drain_conn()
 
     def _delete_pod(self, pod: Json) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -282,8 +282,8 @@ class Player:
         with contextlib.suppress(ApiException):
             if pod["metadata"].get("finalizers"):
                 free = {"metadata": {"uid": uid, "finalizers": None}}
-                self.core.patch_namespaced_pod(name, self.namespace, free, _preload_content=False)
-            self.core.delete_namespaced_pod(name, self.namespace, body=body, _preload_content=False)
+                self.core.patch_namespaced_pod(name, self.namespace, free, _preload_content=False).drain_conn()
+            self.core.delete_namespaced_pod(name, self.namespace, body=body, _preload_content=False).drain_conn()
 
     @staticmethod
     def _kill(running: Running) -> None:
