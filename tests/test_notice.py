@@ -59,7 +59,6 @@ def test_when_is_a_word_of_three() -> None:
 
 def test_a_run_that_regressed_is_told_with_units_cause_and_page(store: ObjectStore) -> None:
     found = [samples.slow(f"gpu-{n:03}", f"gpu-{n:03} lost 9%.") for n in range(1, 8)]
-    causes = [samples.cause("mtu on leaf-1", rank=2), samples.cause("driver 570 -> 580 on gpu-001", "fw_version")]
     run = samples.conclude(
         store,
         samples.document("post_maintenance", CHANGE),
@@ -67,7 +66,7 @@ def test_a_run_that_regressed_is_told_with_units_cause_and_page(store: ObjectSto
         "7 findings.",
         samples.REGRESSED,
         [*found, samples.slow("gpu-001", "a second one", "lat_us")],
-        causes,
+        "driver_version 570 -> 580 on gpu-001 fits best.",
     )
     notice = gather(store, run, "https://airflow.example.org/fabric-health/page")
     assert (notice.answer, notice.verdict, notice.ticket, notice.more) == ("FINDINGS", "REGRESSED", "CHG-7", 2)
@@ -77,7 +76,7 @@ def test_a_run_that_regressed_is_told_with_units_cause_and_page(store: ObjectSto
         "lab: REGRESSED (FINDINGS) · CHG-7",
         "7 findings.",
         f"Verdict: REGRESSED: {samples.REGRESSED.reason}",
-        "Cause: driver 570 -&gt; 580 on gpu-001 Not to be told apart from: fw_version.",
+        "Cause: driver_version 570 -&gt; 580 on gpu-001 fits best.",
         *(f"• gpu-{n:03}: gpu-{n:03} lost 9%." for n in range(1, 6)),
         "and 2 more",
         "Page: https://airflow.example.org/fabric-health/page",

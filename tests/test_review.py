@@ -25,10 +25,13 @@ def answer(**more: Any) -> dict[str, Any]:
 
 
 def test_the_question_says_the_verdict_and_what_approving_means(store: ObjectStore) -> None:
-    run = samples.conclude(store, samples.document(), "FINDINGS", "1 finding.", samples.REGRESSED)
+    run = samples.conclude(
+        store, samples.document(), "FINDINGS", "1 finding.", samples.REGRESSED, (), "driver 580 fits"
+    )
     asked = review.question(store, run, "https://airflow/fabric-health/reports/site=lab/x/index.html")
     assert asked is not None
     assert asked.subject == f"REGRESSED: accept {run.key.run} as baseline of lab?"
+    assert "\n\ndriver 580 fits\n\n" in asked.body
     assert "**the loss is accepted**" in asked.body
     assert "Earlier runs no longer count as history." in asked.body
     assert "[The page of the run](https://airflow/fabric-health/reports/site=lab/x/index.html)" in asked.body
@@ -49,7 +52,9 @@ def test_a_run_that_could_not_be_judged_is_not_asked_about(store: ObjectStore) -
 
 def test_a_question_fits_in_what_tasks_hand_on_and_holds_no_markup_of_a_device(store: ObjectStore) -> None:
     nasty = "![x](javascript:alert(1)) <script> **bold** `code` # head | cell\n\n# more" * 50
-    run = samples.conclude(store, samples.document(), "FINDINGS", nasty[:4000], Whole(Outcome.REGRESSED, nasty[:1000]))
+    run = samples.conclude(
+        store, samples.document(), "FINDINGS", nasty[:4000], Whole(Outcome.REGRESSED, nasty[:1000]), (), nasty[:1000]
+    )
     asked = review.question(store, run)
     assert asked is not None
     assert len((asked.subject + asked.body).encode()) < 3500

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabric_health import answer
-from fabric_health.compared import PART
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Answer, Finding, Run
-from fabric_health.datasets.verdict_tables import Attribution
 from fabric_health.errors import UsageError
 from fabric_health.history import load_part
 from fabric_health.landed import Landed
@@ -102,7 +100,7 @@ def gather(store: ObjectStore, run: RunDocument, address: str | None, asks: str 
         verdict=verdict.outcome if verdict else None,
         reason=verdict.reason if verdict else None,
         settle=verdict.settle if verdict else None,
-        cause=_cause(load_part(store, Attribution, key, PART)),
+        cause=verdict.explanation if verdict else None,
         ticket=run.change.ticket if run.change else None,
         change=run.change is not None,
         units=tuple(told.items())[:UNITS_TOLD],
@@ -110,11 +108,3 @@ def gather(store: ObjectStore, run: RunDocument, address: str | None, asks: str 
         address=address,
         asks=asks,
     )
-
-
-def _cause(candidates: list[Attribution]) -> str | None:
-    first = min(candidates, key=lambda c: c.rank, default=None)
-    if first is None:
-        return None
-    beside = f" Not to be told apart from: {first.inseparable_from}." if first.inseparable_from else ""
-    return first.summary + beside

@@ -23,7 +23,7 @@ APPROVE, REJECT = "Approve", "Reject"
 # Verdicts after which accepting the run says that a new level is here to stay.
 NEW_LEVEL = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&])")
-_TEXT_SHOWN = 600
+_TEXT_SHOWN = 350
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ def question(store: ObjectStore, run: RunDocument, page: str | None = None) -> Q
     verdict = Landed(store, run).verdict()
     word = verdict.outcome if verdict else "no verdict"
     lines = [f"**{word}**" + (f": {_markdown(verdict.reason)}" if verdict else ""), _markdown(record.headline)]
+    if verdict and verdict.explanation:
+        lines.append(_markdown(verdict.explanation))
     if verdict and verdict.outcome == Outcome.REGRESSED:
         lines.append("To approve is to say that **the loss is accepted**: later runs are held against this level.")
     if verdict and verdict.outcome in NEW_LEVEL:

@@ -176,25 +176,11 @@ def test_a_run_becomes_the_baseline_only_after_its_page_and_an_answer_and_asks_o
         assert '"enum": ["no", "ask"]' in json.dumps(field)
 
 
-def test_no_answer_is_a_no_and_there_is_time_for_one(python_in, dags):
-    out = python_in(
-        """
-import json, os
-from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
-for dag_id in ("weekly_fabric_health", "post_maintenance"):
-    t = bag.dags[dag_id].task_dict["approve_baseline"]
-    left = bag.dags[dag_id].dagrun_timeout - t.response_timeout
-    limits = [t.response_timeout.total_seconds(), left.total_seconds()]
-    print("RESULT", json.dumps([t.defaults, t.fail_on_reject, *limits]))
-"""
-    )
-    for line in (x for x in out.splitlines() if x.startswith("RESULT ")):
-        defaults, fails, seconds, left = json.loads(line.removeprefix("RESULT "))
-        assert (defaults, fails, seconds) == (["Reject"], False, 24 * 3600)
-        tasks = {t["__var"]["task_id"] for t in dags["nccl_benchmark"]["dag"]["tasks"]}
-        assert "approve_baseline" not in tasks
-        assert left > dags["nccl_benchmark"]["dag"]["dagrun_timeout"]
+def test_a_run_has_time_for_an_answer(dags):
+    alone = dags["nccl_benchmark"]["dag"]
+    assert "approve_baseline" not in {t["__var"]["task_id"] for t in alone["tasks"]}
+    for dag_id in ("weekly_fabric_health", "post_maintenance"):
+        assert dags[dag_id]["dag"]["dagrun_timeout"] > alone["dagrun_timeout"] + 24 * 3600
 
 
 def test_explaining_waits_for_every_audit(dags):

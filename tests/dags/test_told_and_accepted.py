@@ -30,8 +30,10 @@ from fabric_health.airflow.accepting import accept, accept_param
 from fabric_health.airflow.chain import DEFAULT_ARGS, Concluded
 from fabric_health.airflow.telling import tell
 
-@task
+@task(retries=0)
 def open_run():
+    if os.environ["OPENED"] == "null":
+        raise AirflowFailException("the form has a mistake")
     return json.loads(os.environ["OPENED"])
 
 @task(retries=0)
@@ -82,9 +84,11 @@ def respond(option, reason):
                 return
     raise TimeoutError("nobody asks")
 
+waits = dag.task_dict["approve_baseline"]
+print("WAITS", json.dumps([waits.response_timeout.total_seconds(), waits.defaults, waits.fail_on_reject]))
 for case in json.loads(os.environ["CASES"]):
     os.environ.update(case["env"])
-    os.environ["OPENED"] = json.dumps({**case["run"], "broken": case.get("broken", False)})
+    os.environ["OPENED"] = json.dumps(case["run"] and {**case["run"], "broken": case.get("broken", False)})
     asked = case.get("answer")
     if asked:
         threading.Thread(target=answer, args=asked, daemon=True).start()
@@ -109,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def outcomes(python_in, migrated, s3_home, tmp_path_factory):
-    """Six runs in one Airflow process; what each came to, what was told, and what was accepted."""
+    """Eight runs in one Airflow process; what each came to, what was told, and what was accepted."""
     operator = embedded.operator(s3_home)
     extra = {**operator.extra, "bucket": f"told-{tmp_path_factory.mktemp('x').name.lower()}"}
     store = ObjectStore.connect(replace(operator, extra=extra), retry_s=20)
@@ -142,6 +146,8 @@ def outcomes(python_in, migrated, s3_home, tmp_path_factory):
         {"env": on, "run": of(fine), "answer": ["Reject", ""]},
         {"env": on, "run": of(worse), "answer": ["Approve", "the price of the new driver"]},
         {"env": on, "run": of(lost), "broken": True},
+        {"env": on, "run": None},
+        {"env": {**on, "FABRIC_HEALTH_SITE_FILES": "lab=no-such-file.yaml"}, "run": of(fine)},
     ]
     store_entry = {"host": operator.host, "port": operator.port, "login": operator.login, "extra": extra}
     hook = {"conn_type": "http", "schema": "http", "host": "127.0.0.1", "port": server.server_port}
@@ -161,16 +167,18 @@ def outcomes(python_in, migrated, s3_home, tmp_path_factory):
     server.server_close()
     results = [json.loads(x.removeprefix("RESULT ")) for x in out.splitlines() if x.startswith("RESULT ")]
     asked = [json.loads(x.removeprefix("ASKED ")) for x in out.splitlines() if x.startswith("ASKED ")]
-    return Outcomes(results, posts, asked, baselines.accepted(store, "lab"))
+    waits = json.loads(next(x for x in out.splitlines() if x.startswith("WAITS ")).removeprefix("WAITS "))
+    return Outcomes(results, posts, asked, waits, baselines.accepted(store, "lab"))
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """State of each run and of its tasks; texts that the webhook got; what was asked; what was accepted."""
+    """States of each run and its tasks; what the webhook got; what was asked, within what limits; what was accepted."""
 
     runs: list[tuple[str, dict[str, str]]]
     posts: list[str]
     asked: list[tuple[str, list[str]]]
+    waits: list[object]
     accepted: list[baselines.Accepted]
 
 
@@ -195,6 +203,10 @@ def test_a_channel_that_is_away_is_red_in_a_green_run_and_the_others_are_told(ou
     assert "Page: https://airflow.example.org/x/fabric-health/reports/site=lab/p/index.html" in first
 
 
+def test_no_answer_within_a_day_is_a_no_that_fails_nothing(outcomes: Outcomes) -> None:
+    assert outcomes.waits == [24 * 3600, ["Reject"], False]
+
+
 def test_who_is_asked_is_told_where_and_a_no_leaves_the_run_green(outcomes: Outcomes) -> None:
     assert outcomes.runs[3] == ["success", {**DONE, **ANSWERED, "accept_baseline": "skipped", "notify": "success"}]
     assert outcomes.posts[1].startswith("lab: PASS (HEALTHY)\n")
@@ -217,6 +229,14 @@ def test_a_run_that_was_not_concluded_fails_and_is_told(outcomes: Outcomes) -> N
     state, tasks = outcomes.runs[5]
     assert (state, tasks["publish"], tasks["accept_baseline"]) == ("failed", "failed", "upstream_failed")
     assert tasks["notify"] == "success"
-    assert outcomes.posts[-1].startswith("lab: run not concluded\n")
-    assert "See: https://airflow.example.org/x/dags/told/runs/" in outcomes.posts[-1]
-    assert len(outcomes.posts) == 4
+    assert outcomes.posts[3].startswith("lab: run not concluded\n")
+    assert "See: https://airflow.example.org/x/dags/told/runs/" in outcomes.posts[3]
+
+
+def test_a_run_that_could_not_be_opened_or_read_is_told_too(outcomes: Outcomes) -> None:
+    (opened, tasks), (read, states) = outcomes.runs[6:]
+    assert (opened, tasks["open_run"], tasks["notify"]) == ("failed", "failed", "success")
+    assert outcomes.posts[4].startswith("told: run not concluded\nThe run could not be opened: ")
+    assert (read, states["notify"]) == ("success", "success")
+    assert outcomes.posts[5].startswith("lab: run not concluded\nThe results cannot be read: ")
+    assert len(outcomes.posts) == 6

@@ -10,7 +10,6 @@ from fabric_health.datasets import landing
 from fabric_health.datasets.run import RunKey, run_name
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Finding, Run, Severity, finding
-from fabric_health.datasets.verdict_tables import Attribution
 from fabric_health.maintenance import Change
 from fabric_health.run_document import RunDocument, document_key, encode
 from fabric_health.verdict.outcome import Outcome
@@ -40,12 +39,6 @@ def slow(unit: str, summary: str, metric: str = "busbw_gbps") -> Finding:
     )
 
 
-def cause(summary: str, inseparable_from: str | None = None, rank: int = 1) -> Attribution:
-    return Attribution(
-        "earlier", rank, "driver_version", "gpu-001", 1, 0, 0, 3, 2.0, summary, inseparable_from=inseparable_from
-    )
-
-
 def conclude(
     store: ObjectStore,
     run: RunDocument,
@@ -53,7 +46,7 @@ def conclude(
     headline: str = "Nothing to look at: 1 units judged, every rule met.",
     verdict: Whole | None = None,
     findings: Sequence[Finding] = (),
-    causes: Sequence[Attribution] = (),
+    explanation: str | None = None,
 ) -> RunDocument:
     """Write the run's document and what its stages would have landed."""
     store.put(reference(run), encode(run), "application/json")
@@ -61,8 +54,8 @@ def conclude(
     landing.land(store, run.key, "run", [(record, None)], (Run,))
     landing.land(store, run.key, CHECK, [(f, None) for f in findings], (Finding,))
     if verdict:
-        row = run_row(verdict, "earlier")
-        landing.land(store, run.key, PART, [(row, None), *((c, None) for c in causes)], (type(row), Attribution))
+        row = run_row(verdict, "earlier", explanation=explanation)
+        landing.land(store, run.key, PART, [(row, None)], (type(row),))
     return run
 
 
