@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 
 from fabric_health.datasets.tables import (
     Answer,
@@ -21,6 +22,8 @@ from fabric_health.verdict.outcome import Outcome
 NO_VERDICT = "NO_VERDICT"
 # Reason of a judgement on what no earlier run measured in any way.
 NEVER_MEASURED = "no earlier run measured this"
+# Characters of a finding's summary in the headline: three of them still are one sentence.
+SUMMARY_SHOWN = 160
 _RANK = {Severity.CRITICAL.value: 0, Severity.WARNING.value: 1, Severity.INFO.value: 2}
 
 
@@ -112,7 +115,7 @@ def _headline(
         owners = {f.unit.split("/", 1)[0] for f in look} & {c.unit for c in coverage}
         where = f" on {len(owners)} of {_count(units, 'unit')}" if owners else ""
         parts.append(_count(len(look), "finding") + where)
-        parts.append("; ".join(f.summary.rstrip(".") for f in look[:3]))
+        parts.append("; ".join(shorten(f.summary.rstrip("."), SUMMARY_SHOWN, placeholder=" ...") for f in look[:3]))
         if len(look) > 3:
             parts[-1] += f"; and {len(look) - 3} more"
     if not coverage:
