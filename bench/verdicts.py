@@ -106,8 +106,10 @@ def with_launches(drawn: Draw) -> tuple[tuple[Judgement, ...], float]:
         room = np.full((max(asked.values()), len(units)), np.nan)
         for unit, launches in asked.items():
             i = units[unit]
-            room[:launches, i] = drawn.more[used[i] : used[i] + launches, i]
-            used[i] += launches
+            # Of a unit whose launches are often missing more may be asked than is in reserve.
+            taken = drawn.more[used[i] : used[i] + launches, i]
+            room[: len(taken), i] = taken
+            used[i] += len(taken)
         last = np.concatenate([last, room])
     return judge_fleet(drawn.panel(last)), float(used.sum()) / (LAUNCHES * len(units))
 
