@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 RESULTS = Asset(name="fabric_health_results", uri="fabric-health://results")
 STAGE_LIMIT = timedelta(minutes=20)
-# Isolating starts no launch after its budget of minutes (55 at most); the last one may take its own limit of time.
-ISOLATION_LIMIT = timedelta(minutes=75)
+# Isolating and confirming start no launch after their budgets of minutes (55 at most each); the last one may take its
+# own limit of time.
+LAUNCHING_LIMIT = timedelta(minutes=75)
 AROUND = ("open_run", "compare", "explain", "quality", "conclude", "publish", "gate")
 
 # A mistake of a person does not go away by trying again; a store or a network that is away may come back.
@@ -94,7 +95,7 @@ def fail_on_param() -> Param:
 def budget(entries: tuple[Entry, ...]) -> timedelta:
     """Return the time limit of a whole run: the budgets of its checks, and the stages within and around them."""
     within = timedelta(minutes=sum(e.budget_minutes for e in entries)) + 2 * len(entries) * STAGE_LIMIT
-    within += sum(e.isolates for e in entries) * ISOLATION_LIMIT
+    within += sum(e.isolates for e in entries) * 2 * LAUNCHING_LIMIT
     return within + len(AROUND) * STAGE_LIMIT
 
 
@@ -176,7 +177,7 @@ def check_group(entry: Entry, run: XComArg) -> Any:
     return group()
 
 
-@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, execution_timeout=ISOLATION_LIMIT)
+@task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, execution_timeout=LAUNCHING_LIMIT)
 def isolate(run: dict[str, str]) -> dict[str, Any]:
     """Find which unit makes slow what the benchmarks found slow; nothing to do when nothing is."""
     from fabric_health import pipeline
@@ -186,7 +187,7 @@ def isolate(run: dict[str, str]) -> dict[str, Any]:
 
 @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
 def compare(run: dict[str, str]) -> dict[str, Any]:
-    """Hold what was measured against what was before: verdict on every unit and on the run."""
+    """Launch again what looks slower than before, and say what got slower: verdict on every unit and on the run."""
     from fabric_health import pipeline
 
     return pipeline.compare(rooms_of(run["site"]), run["ref"])
@@ -287,7 +288,9 @@ def chain_of(
             previous >> isolated
             previous = isolated
     if any(e.is_benchmark for e in entries):
-        compared = compare(run)
+        # It launches suspects again: with the fabric to itself, and time for that, as isolating.
+        again = next(({"pool": e.pool, "execution_timeout": LAUNCHING_LIMIT} for e in entries if e.isolates), {})
+        compared = compare.override(**again)(run)
         previous >> compared
         previous = compared
     explained = explain(run)
