@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fabric_health
+from fabric_health.checks.collectives.settings import settings as collectives
+from fabric_health.checks.object_store.settings import settings as object_store
 from fabric_health.errors import UsageError
 from fabric_health.maintenance import Change, checks_of, choose_controls, declare, resolve, role_of, site_for
 from fabric_health.site import Site, load_site
@@ -99,6 +101,13 @@ def test_asked_launches_count_for_every_benchmark_of_the_run(site: Site) -> None
     assert more.checks["collectives"]["launches"] == more.checks["object_store"]["launches"] == 7
     assert more.checks["collectives"]["engines"] == site.checks["collectives"]["engines"]
     assert site_for(site, change(site, "gpu-001")) is site_for(site, None) is site
+
+
+def test_asked_launches_count_also_where_the_site_file_says_nothing_of_benchmarks(site: Site) -> None:
+    silent = dataclasses.replace(site, checks={})
+    more = site_for(silent, change(silent, "gpu-001", launches=7))
+    assert collectives(more).launches == object_store(more).launches == 7
+    assert collectives(silent).launches == object_store(silent).launches == 3
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def site_for(site: Site, change: Change | None) -> Site:
     """Return the site as a run that judges ``change`` uses it: with the launches that were asked for."""
     if change is None or change.launches is None:
         return site
-    checks = {name: {**held, "launches": change.launches} for name, held in site.checks.items() if name in _LAUNCHING}
+    checks = {name: {**site.checks.get(name, {}), "launches": change.launches} for name in _LAUNCHING}
     return replace(site, checks={**site.checks, **checks})
 
 
