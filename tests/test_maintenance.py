@@ -43,6 +43,21 @@ def test_a_touched_port_is_its_switch_and_switches_of_its_role_are_audited_besid
     assert len(got.controls) == 16 + 3
 
 
+@pytest.mark.parametrize(
+    ("ranges", "touched"),
+    [
+        ("gpu-[001-007/2]", ["gpu-001", "gpu-003", "gpu-005", "gpu-007"]),
+        ("gpu-[001-007/3]/mlx5_[0-1], leaf-2/Ethernet[0,8]", ["gpu-001", "gpu-004", "gpu-007", "leaf-2"]),
+        ("gpu-[001-003]/mlx5_0!gpu-002", ["gpu-001", "gpu-003"]),
+        ("leaf-2/1/1/1 ,gpu-003", ["gpu-003", "leaf-2"]),
+    ],
+)
+def test_a_part_of_a_unit_hides_no_other_unit_and_a_step_is_no_part(
+    site: Site, ranges: str, touched: list[str]
+) -> None:
+    assert list(change(site, ranges).touched) == touched
+
+
 def test_on_a_large_site_controls_are_twice_as_many_taken_evenly_over_racks(site: Site) -> None:
     nodes = tuple(dataclasses.replace(site.nodes[0], name=f"n{i:04}", rack=f"r{i % 10}") for i in range(1000))
     large = dataclasses.replace(site, nodes=nodes, _by_name={})
@@ -58,6 +73,8 @@ def test_on_a_large_site_controls_are_twice_as_many_taken_evenly_over_racks(site
         ({}, "touched: needed: which units were touched"),
         ({"touched": "gpu-0[001"}, "touched: range .* missing bracket"),
         ({"touched": "gpu-017"}, "no unit 'gpu-017'; nearest: gpu-01"),
+        ({"touched": "gpu-001/mlx5_0 gpu-002"}, "no unit 'gpu-001 gpu-002'"),
+        ({"touched": "gpu-001/mlx5_0\ngpu-002"}, "no unit 'gpu-001.*gpu-002'"),
         ({"touched": "gpu-001", "kind": "magic"}, "kind: Input should be 'driver'"),
         ({"touched": "gpu-001", "launches": 0}, "launches: .*greater than or equal to 1"),
         ({"touched": "gpu-001", "unit": "x"}, "unit: no such field; known: touched, kind"),
@@ -123,6 +140,16 @@ def test_asked_launches_count_also_where_the_site_file_says_nothing_of_benchmark
         ("leaf-2", "gpu-001", "node", "control"),
         ("leaf-[1-4]", "gpu-001", "node", "touched"),
         ("gpu-001", "lab_fleet", "benchmark", "touched"),
+        ("gpu-001", "fleet", "fleet", "touched"),
+        ("gpu-001", "r1", "rack", "touched"),
+        ("gpu-001", "r2", "rack", "control"),
+        ("leaf-[1-4]", "r2", "rack", "touched"),
+        ("gpu-001", "h100-8x400-roce", "sku", "touched"),
+        ("leaf-1", "h100-8x400-roce", "sku", "control"),
+        ("gpu-001", "leaf-2", "leaf", "touched"),
+        ("leaf-2", "leaf-2", "leaf", "touched"),
+        ("leaf-2", "leaf-1", "leaf", "control"),
+        ("leaf-2", "leaf-1+leaf-2", "leaf", "touched"),
     ],
 )
 def test_who_was_touched_follows_the_cabling(site: Site, touched: str, unit: str, kind: str, role: str) -> None:
@@ -130,4 +157,6 @@ def test_who_was_touched_follows_the_cabling(site: Site, touched: str, unit: str
 
 
 def test_a_unit_outside_the_run_is_neither(site: Site) -> None:
-    assert role_of("gpu-016", "node", change(site, "gpu-001", controls="gpu-002"), site) is None
+    held = change(site, "gpu-001", controls="gpu-002")
+    assert role_of("gpu-016", "node", held, site) is None
+    assert role_of("r2", "rack", held, site) is None

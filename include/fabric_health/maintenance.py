@@ -21,6 +21,8 @@ ALL_NODES = 64
 CONTROLS_PER_NODE = 2
 MIN_CONTROLS = 8
 MAX_CONTROLS = 64
+# Rack, in a panel, of nodes of which the site file names none.
+UNGROUPED = "?"
 # Checks whose settings say how often a benchmark is launched.
 _LAUNCHING = ("collectives", "object_store")
 
@@ -110,10 +112,8 @@ def site_for(site: Site, change: Change | None) -> Site:
 
 def _units(site: Site, ranges: str, field: str) -> list[Node | Switch]:
     names: dict[str, None] = {}
-    # A part of a unit has no place in a range: its name may hold what a range gives a meaning to.
-    whole = re.sub(r"/[^,\[\]]+(\[[^\]]*\])?", "", ranges)
     try:
-        for name in expand(whole):
+        for name in expand(_without_parts(ranges)):
             names.setdefault(name)
         found = {site.unit(n).name for n in names}
     except UsageError as error:
@@ -122,6 +122,22 @@ def _units(site: Site, ranges: str, field: str) -> list[Node | Switch]:
         raise UsageError(f"{field}: {ranges!r} names no unit; expected ranges such as gpu-[001-004],leaf-1")
     every: list[Node | Switch] = [*site.nodes, *site.switches]
     return [u for u in every if u.name in found]
+
+
+def _without_parts(ranges: str) -> str:
+    """Return ranges of whole units: a part's name may hold what a range gives a meaning to.
+
+    A part ends where ClusterShell goes on to the next name; the slash of a step, ``[001-009/2]``, begins none.
+    """
+    kept: list[str] = []
+    depth, in_part = 0, False
+    for c in ranges:
+        depth += (c == "[") - (c == "]")
+        if depth == 0 and (c in "/,!&^" or c.isspace()):
+            in_part = c == "/"
+        if not in_part:
+            kept.append(c)
+    return "".join(kept)
 
 
 def choose_controls(site: Site, touched: Sequence[Node | Switch]) -> list[Node | Switch]:
@@ -158,20 +174,31 @@ def role_of(unit: str, unit_kind: str, change: Change, site: Site) -> Literal["t
     """Return whether a measured unit was touched by the change, is a control, or (None) belongs to neither.
 
     A node was touched by itself, or when every switch that it is cabled to was. A rail was touched when one of its
-    switches was; work on nodes touches every rail, since each rail's ring runs through them. What takes all nodes
-    together was touched in any case.
+    switches was; work on nodes touches every rail, since each rail's ring runs through them. A rack, the nodes of a
+    SKU and the rails of a leaf were touched when one of theirs was. What takes all nodes together was touched in any
+    case.
     """
     touched = set(change.touched)
-    names = [part.split("/", 1)[0] for part in re.split(r"<>|>", unit)]
-    if unit_kind == "rail":
+    if unit_kind in ("rail", "leaf"):
         switches = {c.switch for c in site.cables if c.rail is not None and unit == f"rail-{c.rail}"}
-        nodes = {u.name for u in site.nodes} & touched
-        return "touched" if nodes or switches & touched else "control"
+        behind = switches if unit_kind == "rail" else set(unit.split("+"))
+        return "touched" if behind & touched or touched & {u.name for u in site.nodes} else "control"
     if unit_kind in ("node", "nic", "gpu", "link", "pair"):
-        if touched.intersection(names):
-            return "touched"
+        return _role_of_ends({part.split("/", 1)[0] for part in re.split(r"<>|>", unit)}, change, site)
+    if unit_kind in ("rack", "sku"):
+        members = [n.name for n in site.nodes if unit == ((n.rack or UNGROUPED) if unit_kind == "rack" else n.sku_name)]
+        roles = {_role_of_ends({name}, change, site) for name in members}
+        return "touched" if "touched" in roles else "control" if "control" in roles else None
+    return "touched"
+
+
+def _role_of_ends(names: set[str], change: Change, site: Site) -> Literal["touched", "control"] | None:
+    """Return the role of what is on a node, or between two."""
+    touched = set(change.touched)
+    if names & touched:
+        return "touched"
+    if touched & {s.name for s in site.switches}:  # the cables of a large site are many
         behind = [{c.switch for c in site.cables if c.peer == n} for n in names]
         if any(b and b <= touched for b in behind):
             return "touched"
-        return "control" if set(names) <= set(change.controls) else None
-    return "touched"
+    return "control" if names <= set(change.controls) else None
