@@ -105,6 +105,17 @@ def test_accepting_is_recorded_with_who_when_and_why(store: ObjectStore) -> None
     ]
 
 
+def test_a_run_can_be_accepted_by_the_name_that_it_is_pinned_under(store: ObjectStore) -> None:
+    runs = [conclude(store, n) for n in range(3)]
+    accept(store, runs[0], pinned_as="quiet")
+    accept(store, runs[1], now=START + timedelta(weeks=31))
+    accept(store, "quiet", now=START + timedelta(weeks=32))
+    assert [a.run for a in baselines.accepted(store, "lab")] == [runs[0], runs[1], runs[0]]
+    got = reference(store)
+    assert got.run is not None
+    assert got.run.run == runs[0]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

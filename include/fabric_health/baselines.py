@@ -70,7 +70,8 @@ def accept(
         raise UsageError(f"{pinned_as!r} cannot name a baseline; expected a short lower-case word such as `driver-580`")
     now = now.astimezone(UTC).replace(microsecond=0)
     row = Baseline(now, by.strip(), reason.strip(), resets_history, pinned_as)
-    key = RunKey(site, run, held.started_at, origin)
+    # What was named may be a name that a run is pinned under.
+    key = RunKey(site, held.run, held.started_at, origin)
     landing.land(store, key, f"baseline-{now:%Y%m%dt%H%M%S}", [(row, None)], (Baseline,))
     return row
 
