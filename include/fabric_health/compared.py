@@ -210,7 +210,8 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     """Return the verdict on a run.
 
     REGRESSED when anything that counts did. After a declared change, what was touched counts; without one, everything.
-    PASS when no loss of the margin is left possible: for the touched units together, and for most units alone.
+    PASS when no loss of the margin is left possible: for the touched units together, and for most units alone. After a
+    change, an open benchmark of all nodes together does not hold it up, unless it looks slower.
     Nothing comparable at all is NOT_COMPARABLE, or INCONCLUSIVE where there was nothing to compare with.
     """
     counting = [x for x in judged if x.role == "touched"] if change else list(judged)
@@ -227,8 +228,9 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     sets = [x for x in counting if x.judgement.subject_kind == "set"] or counting
     open_ = [x for x in sets if x.judgement.outcome is Outcome.INCONCLUSIVE]
     fixed = [x for x in sets if x.judgement.outcome is not Outcome.INCONCLUSIVE]
-    if len(open_) > len(fixed) or (change and open_):
-        first = max(open_, key=lambda x: x.judgement.detectable_loss or 0)
+    weighty = [x for x in open_ if not fixed or _weighs(x)]
+    if weighty if change else len(open_) > len(fixed):
+        first = max(weighty or open_, key=lambda x: x.judgement.detectable_loss or 0)
         j = first.judgement
         told = f"{len(open_)} of {len(sets)} comparisons settle nothing; e.g. {j.subject}, {label(first.measured)}"
         return Whole(Outcome.INCONCLUSIVE, f"{told}: {j.reason}", j.settle)
@@ -241,6 +243,16 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     told = f"no loss of {bounds} or more in {passed} of {len(counting)} comparisons with {why}"
     left = "; the others settle nothing by themselves" if passed < len(counting) else ""
     return Whole(Outcome.PASS, told + left)
+
+
+def _weighs(x: Judged) -> bool:
+    """Tell whether an open comparison holds up a PASS of what was touched.
+
+    A benchmark of all nodes together is one unit with nothing beside it: it hardly ever rules a loss out. Its nodes and
+    rails are judged on their own; it holds up a PASS when it looks slower by half the margin or more.
+    """
+    j = x.judgement
+    return x.measured.panel.unit_kind != "benchmark" or j.loss is None or j.loss >= j.margin / 2
 
 
 def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ClusterShell.NodeSet import NodeSet
 
 from fabric_health import baselines, compared, measured, recorded_changes
+from fabric_health.beside import in_the_light_of
 from fabric_health.checks import registry
 from fabric_health.compared import Judged, Whole
 from fabric_health.confirming import confirm
@@ -137,14 +138,16 @@ def conclude(
     judged: list[Judged] = []
     panels = [m for m in found.panels if len(m.panel.runs) > 1 or reference.history]
     for m in panels:
-        judged += _judge(m, site, change, reference, len(panels))
+        judged += _judge(m, site, change, reference, len(panels), found.controls)
     whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
     latest = reference.run.run if reference.run is not None else None
     return Comparison(against, why, whole, tuple(judged), found, named, explanation, latest)
 
 
-def _judge(m: Measured, site: Site, change: Change | None, reference: Reference, panels: int) -> list[Judged]:
+def _judge(
+    m: Measured, site: Site, change: Change | None, reference: Reference, panels: int, beside: Sequence[Measured]
+) -> list[Judged]:
     """Judge one panel: every unit against its past and its peers; after a change also what it touched, as a set."""
     settings = fleet.Settings(panels=panels)
     alone = list(fleet.judge_fleet(m.panel, settings))
@@ -160,7 +163,8 @@ def _judge(m: Measured, site: Site, change: Change | None, reference: Reference,
             paired.assess_panels(before, after, changed=touched, controls=controls, settings=known) if touched else None
         )
         if found is not None:
-            of_touched = replace(found.judgement, subject=compared.TOUCHED, subject_kind="set")
+            judgement = found.judgement if controls else in_the_light_of(found.judgement, m, beside)
+            of_touched = replace(judgement, subject=compared.TOUCHED, subject_kind="set")
             together = [Judged(of_touched, m, "touched", tuple(touched))]
             if found.controls is not None:
                 of_controls = replace(found.controls, subject=compared.CONTROLS, subject_kind="set")

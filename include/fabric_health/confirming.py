@@ -1,5 +1,7 @@
 """More launches of the nodes and rails that look slower than before, in rounds, until it is certain either way.
 
+After a change of nodes also rails of the nodes left alone, as controls: see ``beside``.
+
 A few launches of every unit only mark suspects. What is decided later is decided on all of a unit's launches together:
 see ``verdict.fleet``. Each round's evidence is kept before the next is planned, under names that depend on the round
 alone, so that a repeated stage reads back what was launched and launches only the rest.
@@ -7,10 +9,11 @@ alone, so that a repeated stage reads back what was launched and launches only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fabric_health import launching
+from fabric_health import beside, launching
 from fabric_health.checks import registry
 from fabric_health.checks.check import Launch
 from fabric_health.checks.collectives.asked import Asked, asked
@@ -39,7 +42,8 @@ _ENGINES = ("nccl-tests", "lab_fleet")
 def confirm(rooms: Rooms, run: RunDocument, read: Callable[[], Measurements]) -> Measurements:
     """Launch suspects again as far as the site's budget goes; return the run's measurements with those launches.
 
-    ``read`` reads the run's measurements as they are landed. Costs no launch when nothing looks slow.
+    ``read`` reads the run's measurements as they are landed. Costs no launch when no node was touched and nothing looks
+    slow.
     """
     check = registry.check(CHECK)
     plan = launching.read_plan(rooms.store, run, check) if CHECK in run.checks else None
@@ -47,28 +51,52 @@ def confirm(rooms: Rooms, run: RunDocument, read: Callable[[], Measurements]) ->
         return read()
     # Rounds start from the run's own launches, also when the stage is repeated: the same rounds follow.
     landing.land(rooms.store, run.key, PART, [], check.tables)
-    found = read()
     cfg = settings(rooms.site).confirm
-    launcher = Launches(rooms, run, Budget(cfg.max_launches, cfg.max_minutes), _PREFIX)
-    rows: list[tuple[Row, str | None]] = []
-    origins: dict[str, str | None] = {}
+    extra = _Extra(rooms, run, Launches(rooms, run, Budget(cfg.max_launches, cfg.max_minutes), _PREFIX))
+    if run.change is not None and cfg.enabled:
+        controls = list(beside.launches(plan, run.change, rooms.site, run.key.run, f"{_PREFIX}0-"))
+        if controls:
+            rooms.tell(f"verdict: {len(controls)} launches of the rails of nodes that were left alone")
+            extra.make(controls, beside.of_controls)
+    found = read()
     for number in range(1, len(fleet.Settings().rounds) + 1):
         wanted = list(_wanted(found, plan, rooms.site, run.key.run, number)) if cfg.enabled else []
-        if not wanted or launcher.spent():
+        if not wanted or extra.launcher.spent():
             break
         rooms.tell(f"verdict: round {number}: {len(wanted)} more launches of what looks slower than before")
-        evidence = launcher(wanted)
-        for launch in wanted:
-            if launch.name in evidence:
-                origins[launch.name] = launch.origin
-                sha = launcher.refs[launch.name].sha256
-                rows += [(row, sha) for row in check.parse(launch, evidence[launch.name], rooms.site)]
-        evidence_store.write_manifest(rooms.store, run.key, PART, list(launcher.refs.values()))
-        landing.land(
-            rooms.store, run.key, PART, rows, check.tables, origin_of=lambda row: origins.get(check.unit_of(row))
-        )
+        extra.make(wanted)
         found = read()
     return found
+
+
+@dataclass
+class _Extra:
+    """Makes launches beyond the plan's, and lands all that were made so far."""
+
+    rooms: Rooms
+    run: RunDocument
+    launcher: Launches
+    rows: list[tuple[Row, str | None]] = field(default_factory=list)
+    origins: dict[str, str | None] = field(default_factory=dict)
+
+    def make(self, launches: Sequence[Launch], changed: Callable[[Row], Row] = lambda row: row) -> None:
+        """Make launches as far as the budget goes, and land their rows as ``changed`` gives them."""
+        check, store = registry.check(CHECK), self.rooms.store
+        evidence = self.launcher(launches)
+        for launch in launches:
+            if launch.name in evidence:
+                self.origins[launch.name] = launch.origin
+                sha = self.launcher.refs[launch.name].sha256
+                self.rows += [(changed(r), sha) for r in check.parse(launch, evidence[launch.name], self.rooms.site)]
+        evidence_store.write_manifest(store, self.run.key, PART, list(self.launcher.refs.values()))
+        landing.land(
+            store,
+            self.run.key,
+            PART,
+            self.rows,
+            check.tables,
+            origin_of=lambda row: self.origins.get(check.unit_of(row)),
+        )
 
 
 def _wanted(found: Measurements, plan: Plan, site: Site, run: str, number: int) -> Iterator[Launch]:

@@ -24,6 +24,9 @@ FROM measurements
 WHERE site = ? AND list_contains(?, metric) AND list_contains(?, run)
 """
 
+# Kind of a rail of the nodes that a change left alone: beside the rails of all nodes, no unit of its own.
+CONTROL_RAIL = "control_rail"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -49,10 +52,11 @@ class Incomparable:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What a run measured, beside earlier runs."""
+    """What a run measured, beside earlier runs. ``controls``: rails of the nodes that a change left alone."""
 
     panels: tuple[Measured, ...] = ()
     incomparable: tuple[Incomparable, ...] = ()
+    controls: tuple[Measured, ...] = ()
 
 
 def read(store: ObjectStore, site: Site, key: RunKey, earlier: Sequence[str]) -> Measurements:
@@ -89,13 +93,16 @@ def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] |
     keys = table.select([*kinds, "run"]).group_by([*kinds, "run"]).aggregate([]).to_pylist()
     now = [k for k in keys if k["run"] == run]
     before = [k for k in keys if k["run"] != run]
-    panels, odd = [], []
+    panels, odd, controls = [], [], []
     for k in _largest(now):
         mask = pc.equal(table["metric"], k["metric"])
         for name in ("comparability", "unit_kind", "check"):
             mask = pc.and_(mask, pc.equal(table[name], k[name]))
         rows = table.filter(mask)
         panel = _panel(rows, k, groups or {})
+        if k["unit_kind"] == CONTROL_RAIL:
+            controls.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
+            continue
         if len(panel.runs) > 1:
             panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
             continue
@@ -103,7 +110,7 @@ def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] |
         closest = min(alike, key=lambda other: (len(differing(other, k["comparability"])), other), default=None)
         odd.append(Incomparable(k["check"], k["metric"], k["unit_kind"], k["comparability"], closest, panel.units))
         panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
-    return Measurements(tuple(panels), tuple(odd))
+    return Measurements(tuple(panels), tuple(odd), tuple(controls))
 
 
 def _largest(keys: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:

@@ -66,7 +66,9 @@ class Collective(Row):
         "`all` ranks together; a node (`gpu-007`) or a rail (`rail-3`) by itself; two of gloo's ranks (`ranks-2-3`); "
         "`node:slowest` or `rail:slowest` where the tool reports only the slowest of its groups"
     )
-    group_kind: str = column("`all`, `node`, `rail` or `ranks`")
+    group_kind: str = column(
+        "`all`, `node`, `rail` or `ranks`; `control_rail`: a rail of those nodes alone that a change did not touch"
+    )
     collective: str = column("`all_reduce`, `all_gather`, `reduce_scatter`, `alltoall`, `broadcast`, `sendrecv`, ...")
     dtype: str = column("element type, e.g. `float`")
     redop: str = column("reduction, `none` where the collective has none")
