@@ -121,13 +121,14 @@ def run_all(
     checks: Sequence[str],
     scope: str | None = None,
     change: Change | None = None,
+    started_at: datetime | None = None,
 ) -> Finished:
-    """Run every stage in this process, one after the other, as the command line does."""
+    """Run every stage in this process, one after the other, as the command line does. ``started_at`` None: now."""
     ref = open_run(
         rooms,
         dag=dag,
         scheduler_run_id=scheduler_run_id,
-        started_at=datetime.now(UTC),
+        started_at=started_at or datetime.now(UTC),
         checks=checks,
         scope=scope,
         change=change,
