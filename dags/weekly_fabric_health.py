@@ -11,8 +11,9 @@ from fabric_health.airflow.telling import tell
 
 RUNBOOK = """
 ### Weekly fabric health
-**What it does.** Audits drivers and firmware of every node and the configuration and ports of every switch, lands
-every result as a dataset, judges it, and writes one page: what is wrong, where, since when, and why we say so.
+**What it does.** Audits drivers and firmware of every node, the configuration and ports of every switch and the
+InfiniBand fabric; measures collectives and the object store on the nodes found fit; names what makes slow what is slow;
+compares with earlier runs; and writes one page: what is wrong, what changed, did it hurt, where, and how sure we are.
 
 **When.** Mondays 03:00 UTC (set per site in `FABRIC_HEALTH_SITE_FILES`), or by hand with *Trigger*.
 
@@ -27,7 +28,8 @@ Actions*, 24 hours at most. A scheduled run never does.
 
 **When a task fails.**
 - `collect`: a connection is missing or the object store is away. A unit that does not answer is a finding instead.
-- `isolate`: clear it; launches that were made are read back. Until it has finished, what is slow names no unit.
+- `isolate`, `compare`: clear it; launches that were made are read back. Until then what is slow names no unit, or
+  nothing is said of what got slower.
 - `land`, `judge`: clear the task; the evidence is kept, nothing is asked again. If it fails again, report it to us.
 - `gate`: it says which check did not finish, which data-quality expectation broke, or which findings `fail_on` meets.
 - `notify`: a channel was not told; its message says which and why. The run is not affected. Clear it to tell again.

@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 def run(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="a check (driver_firmware, switch_config) or `weekly`: all of them")],
+    what: Annotated[str, typer.Argument(help="a check (driver_firmware, collectives, ...) or `weekly`: all of them")],
     scope: ScopeOption = None,
 ) -> None:
     """Run a check, or the weekly chain, and print the answer. Exit code: 0 healthy, 1 findings, 2 could not judge."""
