@@ -17,7 +17,7 @@ from fabric_health.datasets.verdict_tables import Baseline
 from fabric_health.errors import UsageError
 
 MAX_TEXT = 2000
-# Runs that may serve as history, and how far back they are looked for.
+# Runs that may serve as history, and among how many runs that measured the same they and the accepted one are looked for.
 HISTORY_RUNS = 8
 MAX_RUNS_BACK = 60
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -101,6 +101,20 @@ def find_run(store: ObjectStore, site: str, name: str) -> ConcludedRun:
     raise UsageError(f"site {site!r} has no concluded run {name!r}; nearest: {', '.join(near) or '(none at all)'}")
 
 
+def named(store: ObjectStore, site: str, baseline: str, before: datetime) -> ConcludedRun:
+    """Return the run that is asked for as baseline of one that starts at ``before``, by its name or a pinned one.
+
+    Raises UsageError for one that does not exist, with the nearest names, or that is not earlier.
+    """
+    try:
+        held = find_run(store, site, baseline)
+    except UsageError as error:
+        raise UsageError(f"baseline: {error}") from None
+    if held.started_at >= before:
+        raise UsageError(f"baseline {baseline!r} started at {held.started_at:%Y-%m-%d %H:%M} UTC, not before the run")
+    return held
+
+
 def reference(
     store: ObjectStore, site: str, *, checks: Sequence[str], before: datetime, baseline: str | None = None
 ) -> Reference:
@@ -114,8 +128,8 @@ def reference(
     acts = [a for a in accepted(store, site) if a.row.accepted_at < before]
     wanted = set(checks)
     past = []
-    for n, held in enumerate(reading.concluded(store, site, before=before)):
-        if n >= MAX_RUNS_BACK:
+    for held in reading.concluded(store, site, before=before):
+        if len(past) >= MAX_RUNS_BACK:
             break
         if wanted & set(held.row.checks.split(",")):
             past.append(held)
@@ -140,17 +154,13 @@ def _chosen(
     baseline: str | None,
 ) -> tuple[ConcludedRun | None, str]:
     if baseline is not None:
-        held = find_run(store, site, baseline)
-        if held.started_at >= before:
-            raise UsageError(
-                f"baseline {baseline!r} started at {held.started_at:%Y-%m-%d %H:%M} UTC, not before the run"
-            )
-        return held, f"baseline {baseline}"
+        return named(store, site, baseline, before), f"baseline {baseline}"
     by_name = {held.run: held for held in past}
     for act in acts:
         if act.run in by_name:
             who = f"accepted by {act.row.accepted_by} on {act.row.accepted_at:%Y-%m-%d}"
             return by_name[act.run], f"the last accepted run ({who})"
     if past:
-        return past[0], "the latest earlier run (none was accepted as baseline)"
+        lately = f" of the last {len(past)}" if acts else ""
+        return past[0], f"the latest earlier run (none{lately} was accepted as baseline)"
     return None, "no earlier run measured any of this"

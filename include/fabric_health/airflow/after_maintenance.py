@@ -66,19 +66,23 @@ def maintenance_params() -> dict[str, Param]:
 @task
 def open_run() -> dict[str, str]:
     """Check the form against the site and open the run; a mistake in it is refused before anything is measured."""
-    from fabric_health import pipeline
+    from fabric_health import baselines, pipeline
     from fabric_health.maintenance import checks_of, declare, resolve
 
     context: Any = get_current_context()
     params, dag_run = context["params"], context["dag_run"]
     declaration = declare({name: params.get(name) for name in FIELDS})
     rooms = rooms_of(str(params["site"]))
+    checks, change = checks_of(declaration), resolve(declaration, rooms.site)
+    if change.baseline is not None:
+        rooms.store.ensure_bucket()
+        baselines.named(rooms.store, rooms.site.name, change.baseline, dag_run.run_after)
     ref = pipeline.open_run(
         rooms,
         dag=dag_run.dag_id,
         scheduler_run_id=dag_run.run_id,
         started_at=dag_run.run_after,
-        checks=checks_of(declaration),
-        change=resolve(declaration, rooms.site),
+        checks=checks,
+        change=change,
     )
     return {"site": rooms.site.name, "ref": ref}

@@ -62,14 +62,16 @@ def verdict(
     if context.invoked_subcommand is not None:
         return
     from fabric_health import baselines, comparing
+    from fabric_health.checks.registry import ENTRIES
     from fabric_health.datasets.run import RunKey
 
     rooms = _rooms(context)
     site = rooms.site.name
     now = baselines.find_run(rooms.store, site, after) if after else _latest(rooms)
-    reference = baselines.reference(
-        rooms.store, site, checks=now.row.checks.split(","), before=now.started_at, baseline=before
-    )
+    # As when the run was made: one that audited only is nothing to compare a benchmark with.
+    measuring = {e.name for e in ENTRIES if e.is_benchmark}
+    checks = [name for name in now.row.checks.split(",") if name in measuring]
+    reference = baselines.reference(rooms.store, site, checks=checks, before=now.started_at, baseline=before)
     change = None
     if touched:
         from fabric_health.maintenance import declare, resolve
@@ -329,7 +331,7 @@ def maintenance(
     controls: Annotated[str | None, typer.Option("--controls", help="control units; default: chosen")] = None,
 ) -> None:
     """Run audits and benchmarks after work on units, and judge the change. Exit code as for `verdict`."""
-    from fabric_health import pipeline
+    from fabric_health import baselines, pipeline
     from fabric_health.landed import Landed
     from fabric_health.maintenance import checks_of, declare, resolve
 
@@ -344,12 +346,12 @@ def maintenance(
         "controls": controls,
     }
     declaration = declare(form)
+    wanted, change = checks_of(declaration), resolve(declaration, rooms.site)
+    if change.baseline is not None:
+        rooms.store.ensure_bucket()
+        baselines.named(rooms.store, rooms.site.name, change.baseline, datetime.now(UTC))
     done = pipeline.run_all(
-        rooms,
-        dag="post_maintenance",
-        scheduler_run_id=f"cli-{uuid.uuid4()}",
-        checks=checks_of(declaration),
-        change=resolve(declaration, rooms.site),
+        rooms, dag="post_maintenance", scheduler_run_id=f"cli-{uuid.uuid4()}", checks=wanted, change=change
     )
     copy = save_report(rooms, done.page["prefix"])
     print_answer(rooms, done.ref)
