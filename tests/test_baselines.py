@@ -68,6 +68,20 @@ def test_the_accepted_run_is_what_counts_until_another_is_accepted(store: Object
     assert (reference(store).run or got.run).run == names[4]
 
 
+def test_audits_in_between_do_not_push_the_accepted_run_out_of_sight(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "MAX_RUNS_BACK", 4)
+    names = [conclude(store, n) for n in range(3)]
+    accept(store, names[1])
+    for n in range(3, 9):
+        conclude(store, n, checks="driver_firmware")
+    assert getattr(reference(store).run, "run", None) == names[1]
+    for n in range(9, 13):
+        conclude(store, n)
+    assert "none of the last 4 was accepted" in reference(store).why
+
+
 def test_an_acceptance_after_the_run_does_not_change_what_it_was_compared_with(store: ObjectStore) -> None:
     names = [conclude(store, n) for n in range(4)]
     accept(store, names[0], now=START + timedelta(weeks=50))

@@ -17,7 +17,7 @@ from fabric_health.datasets.verdict_tables import Baseline
 from fabric_health.errors import UsageError
 
 MAX_TEXT = 2000
-# Runs that may serve as history, and among how many runs that measured the same they and the accepted one are looked for.
+# Runs that may serve as history, and how many runs that measured the same are looked at for them and the accepted one.
 HISTORY_RUNS = 8
 MAX_RUNS_BACK = 60
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -127,7 +127,7 @@ def reference(
     """
     acts = [a for a in accepted(store, site) if a.row.accepted_at < before]
     wanted = set(checks)
-    past = []
+    past: list[ConcludedRun] = []
     for held in reading.concluded(store, site, before=before):
         if len(past) >= MAX_RUNS_BACK:
             break
