@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeUtils import GroupResolverError
 
 from fabric_health.errors import SiteError, UsageError
 from fabric_health.site_expected import expected_changes, names_in
@@ -200,6 +201,8 @@ def expand(ranges: str) -> list[str]:
             out.extend(str(n) for n in names)
     except NodeSetException as error:
         raise UsageError(f"range {ranges!r}: {error}") from None
+    except GroupResolverError:
+        raise UsageError(f"range {ranges!r}: groups (@name) are not known here; expected names") from None
     return out
 
 

@@ -67,6 +67,11 @@ def test_what_is_not_finite_is_refused() -> None:
         change_points(np.array([1.0, np.nan, 2.0]))
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-320, -3.0, 1e300])
+def test_equal_values_have_no_change_point(value: float) -> None:
+    assert change_points(np.full(12, value)) == ()
+
+
 @given(
     st.lists(st.floats(-10, 10), min_size=0, max_size=40), st.floats(-100, 100), st.sampled_from([0.25, 0.5, 2.0, 64.0])
 )

@@ -131,8 +131,10 @@ def _point(x: Floats, start: int, index: int, end: int) -> ChangePoint:
     if df < 1:
         return ChangePoint(index, before, after, math.inf, 1.0)
     inside = float(((left - before) ** 2).sum() + ((right - after) ** 2).sum())
-    # Rounding leaves a trace of variance in segments of equal values; without it nothing could be divided.
-    inside = max(inside, (1e-12 * max(abs(before), abs(after), 1e-300)) ** 2)
+    # Rounding leaves a trace of variance in segments of equal values: a gap of that size is none.
+    inside = max(inside, (1e-12 * max(abs(before), abs(after))) ** 2)
     variance = inside / df * (1 / len(left) + 1 / len(right))
-    p = 2 * float(special.stdtr(df, -abs(before - after) / math.sqrt(variance)))
-    return ChangePoint(index, before, after, variance, p)
+    gap, error = abs(before - after), math.sqrt(variance)
+    if not error:
+        return ChangePoint(index, before, after, variance, 0.0 if gap else 1.0)
+    return ChangePoint(index, before, after, variance, 2 * float(special.stdtr(df, -gap / error)))
