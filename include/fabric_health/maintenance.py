@@ -145,7 +145,8 @@ def choose_controls(site: Site, touched: Sequence[Node | Switch]) -> list[Node |
 
     Nodes: all others of the same SKUs on a site of at most 64 nodes, so that what needs the same nodes stays
     comparable; otherwise twice as many as were touched (8 to 64), taken evenly over racks. After work on switches alone
-    all SKUs count. Switches: all others of the same role, which are audited only.
+    all SKUs count. Switches, which are audited only: all others of the same role, and those that touched nodes are
+    cabled to, since a line that somebody changed there meanwhile is a reason as good as the change.
     """
     names = {u.name for u in touched}
     nodes = [u for u in touched if isinstance(u, Node)]
@@ -155,8 +156,9 @@ def choose_controls(site: Site, touched: Sequence[Node | Switch]) -> list[Node |
         count = min(MAX_CONTROLS, max(MIN_CONTROLS, CONTROLS_PER_NODE * len(nodes)))
         others = _spread(others, count)
     roles = {u.role for u in touched if isinstance(u, Switch)}
+    in_front = {c.switch for c in site.cables if c.peer_kind == "node" and c.peer in names}
     chosen: list[Node | Switch] = [*others]
-    return chosen + [s for s in site.switches if s.name not in names and s.role in roles]
+    return chosen + [s for s in site.switches if s.name not in names and (s.role in roles or s.name in in_front)]
 
 
 def _spread(nodes: Sequence[Node], count: int) -> list[Node]:

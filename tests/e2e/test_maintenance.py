@@ -201,6 +201,20 @@ def test_an_mtu_line_lost_on_a_leaf_is_named_with_the_rails_behind_it(maintain: 
     controls_are_quiet(got)
 
 
+def test_a_switch_line_that_nobody_declared_is_named_and_the_declared_driver_is_not(maintain: Maintain) -> None:
+    lost = [("switch-mtu", f"leaf-3/Ethernet{n}/1", "1500") for n in range(1, 33)]
+    got = maintain("undeclared", "gpu-[001-004]", "driver", *on_nodes("driver-version", 1, 2, 3, 4), *lost)
+    assert got.whole.outcome == "REGRESSED"
+    assert got.regressed() == {"rail-4", "rail-5"}
+    assert got.touched("node").outcome == "PASS"
+    first = got.attributions[0]
+    assert (first.attribute, first.before, first.after) == ("interface <port> / mtu", "mtu 9214", None)
+    assert (first.changed_units, first.inseparable_from) == ("leaf-3", None)
+    assert "lost config line `interface <port> / mtu` on leaf-3/" in (got.whole.explanation or "")
+    assert "separates them: all 2 units with it moved" in (got.whole.explanation or "")
+    controls_are_quiet(got)
+
+
 def test_firmware_and_driver_on_the_same_nodes_cannot_be_told_apart_without_another_test(maintain: Maintain) -> None:
     numbers = (5, 6, 7, 8)
     nics = tuple(f"/mlx5_{n}" for n in range(8))
