@@ -11,7 +11,7 @@ import pytest
 from landed_samples import concluded_row, config, covered, drift, fact, found, link, run_key
 
 from fabric_health.checks.driver_firmware.tables import Link
-from fabric_health.checks.object_store.tables import ObjectStoreResult
+from fabric_health.checks.object_store.tables import ObjectStoreCluster, ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
 from fabric_health.datasets import contracts, landing, reference, registry, sql
 from fabric_health.datasets.contracts import Row
@@ -152,6 +152,17 @@ def test_measurements_come_from_concluded_runs_only(store: ObjectStore) -> None:
     land(store, 0, row, link("gpu-001/mlx5_0", rate_gbps=400.0), conclude=False)
     got = ask(store, "SELECT run, metric, value FROM measurements WHERE metric IN ('mib_per_s', 'rate_gbps')")
     assert got == [{"run": run_key(1).run, "metric": "mib_per_s", "value": 100.0}]
+
+
+def test_erasure_coding_that_is_not_known_in_full_is_a_question_mark(store: ObjectStore) -> None:
+    held = {"servers": 1, "servers_online": 1, "drives": 4, "drives_online": 4, "drives_offline": 0}
+    more = {"drives_healing": 0, "versions": "", "links": 0, "links_online": 0}
+    for n, (parity, drives) in enumerate([(2, 4), (2, None), (None, None)]):
+        cluster = ObjectStoreCluster("c", f"s{n}", **held, **more, parity=parity, drives_per_set=drives)
+        load = ("GET", "get", 1 << 20, 8, "warp", "h:9000", "x")
+        land(store, 0, cluster, ObjectStoreResult("s-1", f"s{n}", *load, mib_per_s=1.0), part=f"p{n}")
+    got = ask(store, "SELECT unit, comparability FROM measurements ORDER BY unit")
+    assert [r["comparability"] for r in got] == ["x;erasure=EC:2/4", "x;erasure=?", "x;erasure=?"]
 
 
 def test_measurements_carry_the_contracts_unit_and_leave_out_what_was_not_measured(

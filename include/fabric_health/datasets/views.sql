@@ -233,7 +233,7 @@ store_values AS (
         SELECT o.site, o.week, o.run, o.produced_at, o.origin, o.evidence, 'object_store' AS "check",
                'object_store' AS source, o.store AS unit, 'object_store' AS unit_kind,
                CAST(regexp_extract(o.launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
-               concat(o.comparability, ';erasure=', coalesce(concat('EC:', c.parity, '/', c.drives_per_set), '?'))
+               concat(o.comparability, ';erasure=', coalesce('EC:' || c.parity || '/' || c.drives_per_set, '?'))
                    AS comparability,
                o.mib_per_s, o.objects_per_s, CAST(o.errors AS DOUBLE) AS errors,
                o.ttfb_avg_ms, o.ttfb_p50_ms, o.ttfb_p90_ms, o.ttfb_p99_ms,
