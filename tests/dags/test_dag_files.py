@@ -125,7 +125,15 @@ def test_a_benchmark_waits_for_all_audits_and_the_one_before_and_not_for_their_s
         assert {n for n, t in tasks.items() if name in t.get("downstream_task_ids", ())} == {"open_run", *before}
         assert tasks[name]["trigger_rule"] == "all_done_min_one_success"
         before = {f"{e.name}.judge"}
-    assert all(tasks[f"switch_config.{s}"].get("trigger_rule", "all_success") == "all_success" for s in STAGES)
+    for stage in ("collect", "land"):
+        assert tasks[f"switch_config.{stage}"].get("trigger_rule", "all_success") == "all_success"
+
+
+def test_a_check_that_was_not_asked_for_holds_up_nothing(dags):
+    """Its collecting and landing are skipped; a skipped last task would skip all that waits for every check."""
+    for dag_id in ("weekly_fabric_health", "post_maintenance"):
+        tasks = {t["__var"]["task_id"]: t["__var"] for t in dags[dag_id]["dag"]["tasks"]}
+        assert {tasks[f"{e.name}.judge"]["trigger_rule"] for e in ENTRIES} == {"none_failed"}
 
 
 def test_the_form_after_maintenance_has_the_fields_and_kinds_of_a_declared_change(dags):
