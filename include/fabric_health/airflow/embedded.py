@@ -271,34 +271,42 @@ class Api:
 
 
 def run_weekly(embedded: Embedded, tell: Any, conf: dict[str, Any] | None = None) -> str:
-    """Trigger the weekly DAG, tell each task as it ends, and return the state of the run."""
+    """Run the weekly DAG: see :func:`run_dag`."""
+    return run_dag(embedded, tell, DAG, conf)
+
+
+def run_dag(embedded: Embedded, tell: Any, dag: str, conf: dict[str, Any] | None = None) -> str:
+    """Trigger a DAG, tell each task as it ends, and return the state of the run.
+
+    ``conf`` are values of its form. Raises FabricHealthError when it is refused, or does not end within an hour.
+    """
     api = Api(embedded)
     deadline = time.monotonic() + RUN_TIMEOUT_S
-    run_id = _trigger(api, conf or {}, deadline)
-    tell(f"triggered {DAG}: {embedded.url}/dags/{DAG}/runs/{run_id}")
+    run_id = _trigger(api, dag, conf or {}, deadline)
+    tell(f"triggered {dag}: {embedded.url}/dags/{dag}/runs/{run_id}")
     told: set[str] = set()
     while time.monotonic() < deadline:
         time.sleep(2)
-        tasks = api.wait_for(f"/dags/{DAG}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
+        tasks = api.wait_for(f"/dags/{dag}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
         ended = sorted((t for t in tasks if t["state"] in _DONE), key=lambda t: t["end_date"] or "")
         for t in ended:
             if t["task_id"] not in told:
                 told.add(t["task_id"])
                 took = f" in {t['duration']:.1f} s" if t["duration"] else ""
                 tell(f"[{len(told)}/{len(tasks)}] {t['task_id']}: {t['state']}{took}")
-        state = api.wait_for(f"/dags/{DAG}/dagRuns/{run_id}")["state"]
+        state = api.wait_for(f"/dags/{dag}/dagRuns/{run_id}")["state"]
         if state in ("success", "failed"):
             return str(state)
-    raise FabricHealthError(f"{DAG} did not end within {RUN_TIMEOUT_S:.0f} s; see {embedded.url}")
+    raise FabricHealthError(f"{dag} did not end within {RUN_TIMEOUT_S:.0f} s; see {embedded.url}")
 
 
-def _trigger(api: Api, conf: dict[str, Any], deadline: float) -> str:
+def _trigger(api: Api, dag: str, conf: dict[str, Any], deadline: float) -> str:
     """Trigger the DAG; right after the start it may not be parsed yet."""
     while True:
         try:
-            return str(api.post(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
+            return str(api.post(f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
         except urllib.error.HTTPError as error:
             if error.code != 404 or time.monotonic() > deadline - RUN_TIMEOUT_S + 120:
                 detail = error.read()[:500].decode("utf-8", "replace")
-                raise FabricHealthError(f"Airflow refused to trigger {DAG}: HTTP {error.code} {detail}") from None
+                raise FabricHealthError(f"Airflow refused to trigger {dag}: HTTP {error.code} {detail}") from None
         time.sleep(1)
