@@ -24,9 +24,16 @@ def key(n: int) -> RunKey:
 
 
 def conclude(
-    store: ObjectStore, n: int, *, answer: str = "HEALTHY", checks: str = "driver_firmware,collectives"
+    store: ObjectStore,
+    n: int,
+    *,
+    answer: str = "HEALTHY",
+    checks: str = "driver_firmware,collectives",
+    verdict: str | None = None,
 ) -> str:
-    row = Run("weekly", "x", key(n).started_at, checks, 1, 0, answer, "nothing", 1.0, 0, 0, 1, 0, "0" * 64, "1")
+    row = Run(
+        "weekly", "x", key(n).started_at, checks, 1, 0, answer, "nothing", 1.0, 0, 0, 1, 0, "0" * 64, "1", verdict
+    )
     landing.land(store, key(n), "run", [(row, None)], (Run,))
     return key(n).run
 
@@ -50,6 +57,22 @@ def test_without_an_accepted_run_it_is_the_latest_that_measured_the_same(store: 
     assert "none was accepted" in got.why
 
 
+def test_a_loss_that_nobody_accepted_is_not_what_the_next_runs_are_held_against(store: ObjectStore) -> None:
+    names = [conclude(store, n, verdict="REGRESSED" if n in (1, 4, 5) else "PASS") for n in range(6)]
+    got = reference(store)
+    assert got.run is not None
+    assert got.run.run == names[3]
+    assert [h.run for h in got.history] == names[:4]
+    assert "that did not regress" in got.why
+    accept(store, names[5])
+    assert getattr(reference(store).run, "run", None) == names[5]
+
+
+def test_where_all_earlier_runs_regressed_it_is_the_first(store: ObjectStore) -> None:
+    names = [conclude(store, n, verdict="REGRESSED") for n in range(3)]
+    assert getattr(reference(store).run, "run", None) == names[0]
+
+
 def test_a_site_without_runs_has_no_reference(store: ObjectStore) -> None:
     got = reference(store)
     assert (got.run, got.history) == (None, ())
@@ -62,7 +85,7 @@ def test_the_accepted_run_is_what_counts_until_another_is_accepted(store: Object
     got = reference(store)
     assert got.run is not None
     assert got.run.run == names[2]
-    assert [h.run for h in got.history] == names[:3]
+    assert [h.run for h in got.history] == names
     assert "accepted by ops on 2027-04-05" in got.why
     accept(store, names[4], now=START + timedelta(weeks=31))
     assert (reference(store).run or got.run).run == names[4]
@@ -80,6 +103,16 @@ def test_audits_in_between_do_not_push_the_accepted_run_out_of_sight(
     for n in range(9, 13):
         conclude(store, n)
     assert "none of the last 4 was accepted" in reference(store).why
+
+
+def test_a_short_past_goes_on_with_the_first_later_runs_that_did_not_regress(store: ObjectStore) -> None:
+    names = [conclude(store, n) for n in range(3)]
+    slow = conclude(store, 3, verdict="REGRESSED")
+    names += [conclude(store, n, verdict="PASS") for n in range(4, 14)]
+    accept(store, names[1], resets_history=True)
+    got = [h.run for h in reference(store).history]
+    assert got == names[1:9]
+    assert slow not in got
 
 
 def test_an_acceptance_after_the_run_does_not_change_what_it_was_compared_with(store: ObjectStore) -> None:

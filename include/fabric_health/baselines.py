@@ -15,6 +15,8 @@ from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.tables import Answer
 from fabric_health.datasets.verdict_tables import Baseline
 from fabric_health.errors import UsageError
+from fabric_health.verdict.outcome import Outcome
+from fabric_health.verdict.outcome import Outcome
 
 MAX_TEXT = 2000
 # Runs that may serve as history, and how many runs that measured the same are looked at for them and the accepted one.
@@ -122,7 +124,8 @@ def reference(
 
     Without ``baseline`` (the name of a run or of a pinned one) it is the run that was accepted last; where none was,
     the latest concluded run. A run that measured none of ``checks`` will not do. History are the last runs up to and
-    including that one, none from before an acceptance that began a new level.
+    including that one, none from before an acceptance that began a new level; where these are few, it goes on with the
+    first runs after the accepted one that did not regress.
     Raises UsageError for a baseline that does not exist, or that is not earlier.
     """
     acts = [a for a in accepted(store, site) if a.row.accepted_at < before]
@@ -142,7 +145,19 @@ def reference(
     history = [h for h in past if h.started_at <= chosen.started_at and (since is None or h.started_at >= since)]
     if chosen.run not in at:
         history = [chosen]
-    return Reference(chosen, tuple(reversed(history[:HISTORY_RUNS])), why)
+    history = list(reversed(history[:HISTORY_RUNS]))
+    if baseline is None:
+        history += _later(past, chosen, HISTORY_RUNS - len(history))
+    return Reference(chosen, tuple(history), why)
+
+
+def _later(past: Sequence[ConcludedRun], chosen: ConcludedRun, count: int) -> list[ConcludedRun]:
+    """Return the first ``count`` runs after an accepted one: a level that was accepted early has a past of its own.
+
+    The first ones, so that a slow decline does not become what is normal; none that is known to have regressed.
+    """
+    sound = [h for h in reversed(past) if h.started_at > chosen.started_at and h.row.verdict != Outcome.REGRESSED]
+    return sound[: max(0, count)]
 
 
 def _chosen(
@@ -162,5 +177,8 @@ def _chosen(
             return by_name[act.run], f"the last accepted run ({who})"
     if past:
         lately = f" of the last {len(past)}" if acts else ""
-        return past[0], f"the latest earlier run (none{lately} was accepted as baseline)"
+        # A loss that nobody accepted is nothing to compare with: what was repeated after it would pass.
+        good = next((held for held in past if held.row.verdict != Outcome.REGRESSED), past[-1])
+        which = "the latest earlier run" + (" that did not regress" if good is not past[0] else "")
+        return good, f"{which} (none{lately} was accepted as baseline)"
     return None, "no earlier run measured any of this"

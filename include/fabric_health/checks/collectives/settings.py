@@ -208,7 +208,7 @@ class ConfirmSettings(_Model):
     """More launches of nodes and rails that look slower than before, until it is certain either way."""
 
     enabled: bool = Field(True, description="false: what the run's own launches show decides, however little that is")
-    max_launches: int = Field(40, ge=1, le=10_000, description="launches that confirming may make in a run")
+    max_launches: int = Field(80, ge=1, le=10_000, description="launches that confirming may make in a run")
     max_minutes: float = Field(30, gt=0, le=55, description="minutes of launches after which no other is started")
 
 
