@@ -16,7 +16,6 @@ from fabric_health.datasets.tables import Answer
 from fabric_health.datasets.verdict_tables import Baseline
 from fabric_health.errors import UsageError
 from fabric_health.verdict.outcome import Outcome
-from fabric_health.verdict.outcome import Outcome
 
 MAX_TEXT = 2000
 # Runs that may serve as history, and how many runs that measured the same are looked at for them and the accepted one.
