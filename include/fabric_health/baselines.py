@@ -122,9 +122,9 @@ def reference(
     """Return what a run that starts at ``before`` is compared with.
 
     Without ``baseline`` (the name of a run or of a pinned one) it is the run that was accepted last; where none was,
-    the latest concluded run. A run that measured none of ``checks`` will not do. History are the last runs up to and
-    including that one, none from before an acceptance that began a new level; where these are few, it goes on with the
-    first runs after the accepted one that did not regress.
+    the latest concluded run that did not regress. A run that measured none of ``checks`` will not do. History are the
+    last runs up to and including that one, none from before an acceptance that began a new level; where these are few,
+    it goes on with the first runs after the accepted one that did not regress.
     Raises UsageError for a baseline that does not exist, or that is not earlier.
     """
     acts = [a for a in accepted(store, site) if a.row.accepted_at < before]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fabric_health import baselines
 from fabric_health.cli import verdicts
 from fabric_health.cli.main import main
 from fabric_health.connections import connection
@@ -47,6 +48,16 @@ def test_a_run_is_compared_with_one_that_measured_as_it_was_when_it_was_made(
     assert main(["verdict", "--json"]) == 2
     (whole,) = map(json.loads, capfd.readouterr().out.splitlines())
     assert whole["compared_with"].endswith(f": {measured}")
+
+
+def test_the_latest_run_is_the_latest_that_measured(rooms: Rooms, capfd: pytest.CaptureFixture[str]) -> None:
+    conclude(rooms.store, 0, "driver_firmware")
+    assert main(["baseline", "accept", "latest", "--reason", "quiet"]) == 64
+    assert "no run yet that measured" in capfd.readouterr().err
+    run = conclude(rooms.store, 1, "driver_firmware,object_store")
+    conclude(rooms.store, 2, "driver_firmware")
+    assert main(["baseline", "accept", "latest", "--reason", "quiet"]) == 0
+    assert [a.run for a in baselines.accepted(rooms.store, "lab")] == [run]
 
 
 def test_a_baseline_that_does_not_exist_is_refused_before_anything_is_measured(

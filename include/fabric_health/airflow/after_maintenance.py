@@ -49,7 +49,8 @@ def maintenance_params() -> dict[str, Param]:
             type=["null", "string"],
             maxLength=200,
             title="Baseline",
-            description="A run, or the name it is pinned under. Empty: the last accepted run, else the latest one.",
+            description="A run, or the name it is pinned under. Empty: the last accepted run, else the latest one that "
+            "did not regress.",
         ),
         "controls": Param(
             None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fabric_health.checks.registry import ENTRIES
 from fabric_health.cli.runs import print_answer, save_report
 from fabric_health.cli.terminal import Clock, Exit, finding_block, grid, out, show
 from fabric_health.errors import UsageError
@@ -54,7 +55,9 @@ def _rooms(context: typer.Context) -> Rooms:
 def verdict(
     context: typer.Context,
     before: Annotated[str | None, typer.Option("--before", help="run, or name of a pinned baseline")] = None,
-    after: Annotated[str | None, typer.Option("--after", help="run to judge; default: the latest")] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", help="run to judge; default: the latest that measured")
+    ] = None,
     touched: TouchedOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a judgement")] = False,
 ) -> None:
@@ -62,16 +65,12 @@ def verdict(
     if context.invoked_subcommand is not None:
         return
     from fabric_health import baselines, comparing
-    from fabric_health.checks.registry import ENTRIES
     from fabric_health.datasets.run import RunKey
 
     rooms = _rooms(context)
     site = rooms.site.name
     now = baselines.find_run(rooms.store, site, after) if after else _latest(rooms)
-    # As when the run was made: one that audited only is nothing to compare a benchmark with.
-    measuring = {e.name for e in ENTRIES if e.is_benchmark}
-    checks = [name for name in now.row.checks.split(",") if name in measuring]
-    reference = baselines.reference(rooms.store, site, checks=checks, before=now.started_at, baseline=before)
+    reference = baselines.reference(rooms.store, site, checks=_measured(now), before=now.started_at, baseline=before)
     change = None
     if touched:
         from fabric_health.maintenance import declare, resolve
@@ -84,12 +83,21 @@ def verdict(
 
 
 def _latest(rooms: Rooms) -> Any:
+    """Return the latest run that measured: one that audited only has no verdict, and is nothing to compare with."""
     from fabric_health.datasets import reading
 
-    latest = next(reading.concluded(rooms.store, rooms.site.name, max_weeks=10_000), None)
-    if latest is None:
-        raise UsageError(f"site {rooms.site.name!r} has no run yet; make one with `fabric-health run weekly`")
-    return latest
+    for held in reading.concluded(rooms.store, rooms.site.name, max_weeks=10_000):
+        if _measured(held):
+            return held
+    raise UsageError(
+        f"site {rooms.site.name!r} has no run yet that measured anything; make one with `fabric-health run weekly`"
+    )
+
+
+def _measured(held: Any) -> list[str]:
+    """Return the benchmarks of a concluded run."""
+    measuring = {e.name for e in ENTRIES if e.is_benchmark}
+    return [name for name in held.row.checks.split(",") if name in measuring]
 
 
 def print_comparison(found: Comparison, run: str, as_json: bool = False) -> None:
@@ -291,7 +299,7 @@ def list_baselines(context: typer.Context) -> None:
 @baseline_app.command()
 def accept(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="name of a concluded run, or `latest`")],
+    run: Annotated[str, typer.Argument(help="name of a concluded run, or `latest`: of those that measured")],
     reason: Annotated[str, typer.Option("--reason", help="why it is normal")],
     by: Annotated[str | None, typer.Option("--by", help="who accepts it; default: the user of this machine")] = None,
     name: Annotated[str | None, typer.Option("--as", help="pin it under a name, e.g. driver-580")] = None,
