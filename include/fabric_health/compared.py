@@ -27,6 +27,15 @@ CRITICAL_LOSS = 0.2
 _NAMED = 5
 # Kinds of units that are one thing; the others (a set, a rack, the fleet, a benchmark on all nodes) are several.
 SINGLE = frozenset({"node", "gpu", "nic", "rail", "link", "pair", "object_store"})
+# Fields of a comparability key that say what was asked for. A run of other nodes or of a new benchmark has other values
+# by itself; all other fields were observed, and a difference in them is news.
+ASKED_FOR = frozenset(
+    {
+        *("engine", "sku", "group_kind", "nodes", "ranks", "ranks_per_node"),
+        *("collective", "dtype", "redop", "root", "size_bytes", "in_place", "timing", "test"),
+        *("op", "load", "object_bytes", "concurrency", "hosts", "clients", "tls", "percentiles"),
+    }
+)
 RoleOf = Callable[[str, str], Literal["touched", "control"] | None]
 
 
@@ -167,15 +176,31 @@ def _one_each(odd: Iterable[Incomparable]) -> list[Incomparable]:
     return list(first.values())
 
 
+def observed_otherwise(odd: Incomparable) -> bool:
+    """Tell whether what was measured before ran in another way now: not asked for otherwise, but seen otherwise."""
+    if odd.closest is None:
+        return False
+    return any(name not in ASKED_FOR for name, _, _ in differing(odd.closest, odd.comparability))
+
+
+def _many(odd: Incomparable) -> str:
+    return f"{len(odd.units)} units" if len(odd.units) > 1 else odd.units[0]
+
+
+_SAME_AGAIN = (
+    "measure again with the settings and versions of before, or accept a run with the present ones as baseline"
+)
+
+
 def _not_comparable(odd: Incomparable) -> Finding:
-    many = f"{len(odd.units)} units" if len(odd.units) > 1 else odd.units[0]
+    many = _many(odd)
     return finding(
         check=odd.check,
         rule=COMPARABLE_RULE,
         unit=odd.units[0] if len(odd.units) == 1 else odd.check,
         unit_kind=odd.unit_kind if len(odd.units) == 1 else "check",
         metric=differences(odd)[:200],
-        severity=Severity.INFO,
+        severity=Severity.WARNING if observed_otherwise(odd) else Severity.INFO,
         kind=FindingKind.NOT_JUDGED,
         summary=f"{odd.metric} of {many} cannot be compared with earlier runs: {differences(odd)}.",
         action="If the difference is intended, accept a run with it as baseline; else undo it and measure again.",
@@ -212,19 +237,25 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     REGRESSED when anything that counts did. After a declared change, what was touched counts; without one, everything.
     PASS when no loss of the margin is left possible: for the touched units together, and for most units alone. After a
     change, an open benchmark of all nodes together does not hold it up, unless it looks slower.
-    Nothing comparable at all is NOT_COMPARABLE, or INCONCLUSIVE where there was nothing to compare with.
+    Nothing comparable at all, or something that was seen to run in another way than before, is NOT_COMPARABLE, or
+    INCONCLUSIVE where there was nothing to compare with.
     """
     counting = [x for x in judged if x.role == "touched"] if change else list(judged)
     if not judged and odd and not any(o.closest for o in odd):
         return Whole(Outcome.INCONCLUSIVE, why, "this run is what the next ones are compared with")
     if not counting:
         if odd and any(o.closest for o in odd):
-            return Whole(Outcome.NOT_COMPARABLE, "; ".join(differences(o) for o in _one_each(odd))[:1000])
+            told = "; ".join(differences(o) for o in _one_each(odd))
+            return Whole(Outcome.NOT_COMPARABLE, told[:1000], _SAME_AGAIN)
         what = "nothing that was touched was measured" if change else "nothing was measured that gets a verdict"
         return Whole(Outcome.INCONCLUSIVE, what, "run the benchmarks on the units in question, before and after")
     lost = [x for x in counting if x.judgement.outcome is Outcome.REGRESSED]
     if lost:
         return Whole(Outcome.REGRESSED, _lost(lost, judged, why))
+    changed = _one_each([o for o in odd if observed_otherwise(o)])
+    if changed:
+        told = "; ".join(f"{_many(o)}, {o.metric}: {differences(o)}" for o in changed)
+        return Whole(Outcome.NOT_COMPARABLE, told[:1000], _SAME_AGAIN)
     sets = [x for x in counting if x.judgement.subject_kind == "set"] or counting
     open_ = [x for x in sets if x.judgement.outcome is Outcome.INCONCLUSIVE]
     fixed = [x for x in sets if x.judgement.outcome is not Outcome.INCONCLUSIVE]

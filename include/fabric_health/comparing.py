@@ -31,6 +31,7 @@ from fabric_health.topology import reach_of
 from fabric_health.verdict import attribution, fleet, paired
 from fabric_health.verdict.attribution_words import candidate_sentence, sentence
 from fabric_health.verdict.metrics import JUDGED
+from fabric_health.verdict.multiple import over_metrics
 from fabric_health.verdict.noise import noise_of
 from fabric_health.verdict.outcome import Outcome
 
@@ -134,11 +135,14 @@ def conclude(
     if change is not None and reference.run is not None:
         against = reference.run.run
     elif len(reference.history) > 1:
-        why = f"the {len(reference.history)} runs up to {reference.why}"
+        up_to = reference.run is None or reference.history[-1].started_at <= reference.run.started_at
+        why = f"the {len(reference.history)} runs {'up to' if up_to else 'around'} {reference.why}"
     judged: list[Judged] = []
-    panels = [m for m in found.panels if len(m.panel.runs) > 1 or reference.history]
+    # What no earlier run measured in the same way has no past; its peers are the business of the check that measured.
+    panels = [m for m in found.panels if len(m.panel.runs) > 1]
     for m in panels:
         judged += _judge(m, site, change, reference, len(panels), found.controls)
+    judged = _over_benchmarks(judged)
     whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
     latest = reference.run.run if reference.run is not None else None
@@ -173,7 +177,22 @@ def _judge(
                 # Too few runs for a past of each unit: launches before and after, beside the controls, say more.
                 paired_units = {j.subject: j for j in found.units}
                 alone = [paired_units.get(j.subject, j) for j in alone]
-    return [Judged(j, m, _role(j.subject, j.subject_kind, change, site)) for j in alone] + together
+    groups = {(kind, name): _in_group(m, kind, name) for kind, names in m.panel.groups.items() for name in set(names)}
+    return [
+        Judged(j, m, _role(j.subject, j.subject_kind, change, site), groups.get((j.subject_kind, j.subject), ()))
+        for j in alone
+    ] + together
+
+
+def _in_group(m: Measured, kind: str, name: str) -> tuple[str, ...]:
+    return tuple(u for u, of in zip(m.panel.units, m.panel.groups[kind], strict=True) if of == name)
+
+
+def _over_benchmarks(judged: Sequence[Judged]) -> list[Judged]:
+    """Correct what is said of the touched units together for the number of benchmarks that it is said of."""
+    sets = [x for x in judged if x.judgement.subject == compared.TOUCHED]
+    corrected = dict(zip(map(id, sets), over_metrics([x.judgement for x in sets]), strict=True))
+    return [replace(x, judgement=corrected.get(id(x), x.judgement)) for x in judged]
 
 
 def _role(unit: str, kind: str, change: Change | None, site: Site) -> Literal["touched", "control"] | None:
@@ -192,8 +211,9 @@ def _attribute(
         moved: dict[str, float] = {}
         for j in judged:
             loss = j.judgement.loss
-            if j.judgement.subject_kind == kind and j.judgement.outcome is Outcome.REGRESSED and loss and loss > 0:
-                moved[j.judgement.subject] = max(loss, moved.get(j.judgement.subject, 0.0))
+            if j.judgement.outcome is Outcome.REGRESSED and loss and loss > 0:
+                for unit in _members(j, kind):
+                    moved[unit] = max(loss, moved.get(unit, 0.0))
         if not moved:
             continue
         sound = {
@@ -206,6 +226,14 @@ def _attribute(
         found = attribution.rank(changes, moved, sound - moved.keys(), reach_of(site))
         return found, sentence(found)
     return None, None
+
+
+def _members(j: Judged, kind: str) -> tuple[str, ...]:
+    """Return the units of a kind that a judgement is about: one unit, or those of a group that moved as one."""
+    if j.judgement.subject_kind == kind:
+        return (j.judgement.subject,)
+    grouped = j.measured.panel.unit_kind == kind and j.judgement.subject_kind in j.measured.panel.groups
+    return j.members if grouped else ()
 
 
 def attributions(found: Comparison) -> list[Attribution]:

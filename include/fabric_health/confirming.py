@@ -103,7 +103,7 @@ def _wanted(found: Measurements, plan: Plan, site: Site, run: str, number: int) 
     """Yield the launches of a round: the same benchmark again, of nodes on the suspects alone."""
     judged = [m for m in found.panels if len(m.panel.runs) > 1]
     levels = fleet.Settings(panels=max(1, len(judged)))
-    for m in judged:
+    for panel, m in enumerate(judged, 1):
         template = _template(m, plan)
         suspects = fleet.suspects(m.panel, levels) if template is not None else {}
         if template is None or not suspects:
@@ -112,7 +112,7 @@ def _wanted(found: Measurements, plan: Plan, site: Site, run: str, number: int) 
         for i in range(1, max(suspects.values()) + 1):
             nodes = _nodes(m, launch, suspects, i, site)
             if nodes:
-                name = f"{_PREFIX}{number}-{launch.name.rsplit('-', 1)[0]}-{i}"
+                name = f"{_PREFIX}{number}-{panel}-{launch.name.rsplit('-', 1)[0]}-{i}"
                 lab = run if of.engine == "lab_fleet" else None
                 spec = fleet_spec(settings(site).nccl, name, of.workload, of.grouping, nodes, lab=lab)
                 yield Launch(name, spec, tuple(n.name for n in nodes), origin=launch.origin)
