@@ -172,7 +172,10 @@ def test_a_site_without_a_cluster_is_passed_over(site):
 
     told = housekeeping.sweep_cluster(site, no_connections, NOW)
     assert (told.deleted, told.skipped) == (0, "neither jobs nor node probes of site lab run on Kubernetes")
-    assert told.sentence(False) == "objects on the cluster: skipped, neither jobs nor node probes of site lab run on Kubernetes"
+    assert (
+        told.sentence(False)
+        == "objects on the cluster: skipped, neither jobs nor node probes of site lab run on Kubernetes"
+    )
 
 
 def test_a_cluster_that_is_not_described_is_told(site):

@@ -163,10 +163,9 @@ def _judge(
         before = measured.only_runs(m.panel, (reference.run.run,))
         after = measured.only_runs(m.panel, m.panel.runs[-1:])
         known = paired.PairedSettings(noise=noise_of(measured.only_runs(m.panel, m.panel.runs[:-1])))
-        found = (
-            paired.assess_panels(before, after, changed=touched, controls=controls, settings=known) if touched else None
-        )
-        if found is not None:
+        # One unit with nothing beside it, as a benchmark of all nodes is, is no set: its own past judges it better.
+        if len(touched) > 1 or (touched and controls):
+            found = paired.assess_panels(before, after, changed=touched, controls=controls, settings=known)
             judgement = found.judgement if controls else in_the_light_of(found.judgement, m, beside)
             of_touched = replace(judgement, subject=compared.TOUCHED, subject_kind="set")
             together = [Judged(of_touched, m, "touched", tuple(touched))]
