@@ -132,3 +132,21 @@ def test_an_open_benchmark_of_all_nodes_together_holds_up_a_pass_only_when_it_lo
     assert word(nodes, judged(Outcome.INCONCLUSIVE, 0.005)) is Outcome.INCONCLUSIVE
     assert word(whole) is Outcome.INCONCLUSIVE
     assert word(nodes, judged(Outcome.REGRESSED, 0.05, "benchmark")) is Outcome.REGRESSED
+
+
+def test_a_small_loss_of_all_nodes_together_is_open_where_nodes_and_rails_pass_by_themselves() -> None:
+    def verdict(*items: Judged) -> compared.Whole:
+        return compared.whole(items, (), change=True, why="run 1")
+
+    lost = judged(Outcome.REGRESSED, 0.036, "benchmark")
+    pieces = judged(Outcome.PASS, 0.0, "node"), judged(Outcome.PASS, 0.0)
+    found = verdict(*pieces, lost)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "judged by themselves, lost nothing" in found.reason
+    assert "measure again" in (found.settle or "")
+    # Nodes alone say nothing of the network; rails that are open contradict nothing; a large loss is no matter of days.
+    assert verdict(pieces[0], lost).outcome is Outcome.REGRESSED
+    assert verdict(pieces[0], judged(Outcome.INCONCLUSIVE, 0.02), lost).outcome is Outcome.REGRESSED
+    large = replace(lost, judgement=replace(lost.judgement, loss=0.08, loss_low=0.05, loss_high=0.11))
+    assert verdict(*pieces, large).outcome is Outcome.REGRESSED
+    assert verdict(*pieces, lost, judged(Outcome.REGRESSED, 0.05, "node")).outcome is Outcome.REGRESSED

@@ -236,7 +236,8 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
 
     REGRESSED when anything that counts did. After a declared change, what was touched counts; without one, everything.
     PASS when no loss of the margin is left possible: for the touched units together, and for most units alone. After a
-    change, an open benchmark of all nodes together does not hold it up, unless it looks slower.
+    change, an open benchmark of all nodes together does not hold it up, unless it looks slower; and one that lost a
+    little while the touched nodes and rails pass by themselves makes it INCONCLUSIVE.
     Nothing comparable at all, or something that was seen to run in another way than before, is NOT_COMPARABLE, or
     INCONCLUSIVE where there was nothing to compare with.
     """
@@ -250,6 +251,11 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
         what = "nothing that was touched was measured" if change else "nothing was measured that gets a verdict"
         return Whole(Outcome.INCONCLUSIVE, what, "run the benchmarks on the units in question, before and after")
     lost = [x for x in counting if x.judgement.outcome is Outcome.REGRESSED]
+    if lost and change and _contradicted(lost, counting):
+        told = f"{_lost(lost, judged, why)}; but the touched nodes and rails, judged by themselves, lost nothing"
+        return Whole(
+            Outcome.INCONCLUSIVE, told, "measure again: what the day took comes back, what the change took stays"
+        )
     if lost:
         return Whole(Outcome.REGRESSED, _lost(lost, judged, why))
     changed = _one_each([o for o in odd if observed_otherwise(o)])
@@ -274,6 +280,24 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
     told = f"no loss of {bounds} or more in {passed} of {len(counting)} comparisons with {why}"
     left = "; the others settle nothing by themselves" if passed < len(counting) else ""
     return Whole(Outcome.PASS, told + left)
+
+
+def _of_all(x: Judged) -> bool:
+    """Tell whether something is about all nodes together, with nothing beside it that the change did not touch."""
+    return x.measured.panel.unit_kind == "benchmark" or x.judgement.subject_kind == "fleet"
+
+
+def _contradicted(lost: Sequence[Judged], counting: Sequence[Judged]) -> bool:
+    """Tell whether only what takes all nodes together got slower, while what was touched passes piece by piece.
+
+    Between two runs the day moves all nodes as the change does. A loss whose whole interval is beyond the margin is not
+    set aside.
+    """
+    if not all(_of_all(x) and (x.judgement.loss_low or 0.0) < x.judgement.margin for x in lost):
+        return False
+    pieces = [x for x in counting if x.judgement.subject == TOUCHED and not _of_all(x)]
+    passed = all(x.judgement.outcome in (Outcome.PASS, Outcome.IMPROVED) for x in pieces)
+    return passed and any(x.measured.panel.unit_kind in ("rail", "link", "pair") for x in pieces)
 
 
 def _weighs(x: Judged) -> bool:
