@@ -20,7 +20,7 @@ from fabric_health.datasets.verdict_tables import Attribution, Verdict
 from fabric_health.history import load_part
 from fabric_health.lab import lab
 from fabric_health.landed import Landed
-from fabric_health.maintenance import declare, resolve
+from fabric_health.maintenance import Change, declare, resolve
 
 pytestmark = pytest.mark.e2e
 
@@ -65,6 +65,7 @@ class After:
 
 
 Maintain = Callable[..., After]
+Fault = tuple[str, str, str | None]
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +77,18 @@ def maintain(lab_home: Any) -> Iterator[Maintain]:
     healthy = replace(rooms, site=replace(rooms.site, checks=once))
     store, site = rooms.store, rooms.site
 
-    def after(name: str, touched: str, kind: str, *faults: tuple[str, str, str | None]) -> After:
+    def after(name: str, touched: str, kind: str, *faults: Fault, whole: bool = False) -> After:
         for fault in faults:
             lab.add_fault(lab_home.home, *fault)
+        change = resolve(declare({"touched": touched, "kind": kind, "ticket": "CHG-7"}), site)
         try:
-            done = pipeline.run_all(
-                rooms,
-                dag="post_maintenance",
-                scheduler_run_id=name,
-                started_at=AFTER,
-                checks=CHECKS,
-                change=resolve(declare({"touched": touched, "kind": kind, "ticket": "CHG-7"}), site),
-            )
+            ref, page = _after(rooms, name, change, whole=whole)
         finally:
             lab.heal(lab_home.home)
-        run = pipeline.load_run(rooms, done.ref)
+        run = pipeline.load_run(rooms, ref)
         landed = Landed(store, run)
         (row,) = load_part(store, Run, run.key, "run")
         named = load_part(store, Attribution, run.key, compared.PART)
-        page = store.get(done.page["prefix"] + "index.html").decode()
         return After(row, landed.verdicts(), named, landed.of(Finding), page)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -109,22 +103,37 @@ def maintain(lab_home: Any) -> Iterator[Maintain]:
         yield after
 
 
+def _after(rooms: pipeline.Rooms, name: str, change: Change, *, whole: bool) -> tuple[str, str]:
+    """Make a run after maintenance; return its reference and page. Not ``whole``: without data quality and page."""
+    who = {"dag": "post_maintenance", "scheduler_run_id": name}
+    if whole:
+        done = pipeline.run_all(rooms, **who, started_at=AFTER, checks=CHECKS, change=change)
+        return done.ref, rooms.store.get(done.page["prefix"] + "index.html").decode()
+    ref = pipeline.open_run(rooms, **who, started_at=AFTER, checks=CHECKS, change=change)
+    _stages(rooms, ref)
+    return ref, ""
+
+
 def _healthy(rooms: pipeline.Rooms, week: int) -> str:
     """Make a weekly run of the healthy lab, without data quality and page."""
     ref = pipeline.open_run(
         rooms, dag="weekly", scheduler_run_id=f"week-{week}", started_at=FIRST + timedelta(weeks=week), checks=CHECKS
     )
+    assert _stages(rooms, ref)["answer"] == "HEALTHY"
+    return ref
+
+
+def _stages(rooms: pipeline.Rooms, ref: str) -> dict[str, Any]:
     for check in CHECKS:
         pipeline.collect(rooms, ref, check)
         pipeline.land(rooms, ref, check)
         pipeline.judge(rooms, ref, check)
     pipeline.compare(rooms, ref)
     pipeline.explain(rooms, ref)
-    assert pipeline.conclude(rooms, ref)["answer"] == "HEALTHY"
-    return ref
+    return pipeline.conclude(rooms, ref)
 
 
-def on_nodes(kind: str, *numbers: int, parts: tuple[str, ...] = ("",)) -> list[tuple[str, str, str | None]]:
+def on_nodes(kind: str, *numbers: int, parts: tuple[str, ...] = ("",)) -> list[Fault]:
     return [(kind, f"gpu-{n:03}{part}", None) for n in numbers for part in parts]
 
 
@@ -165,7 +174,7 @@ def test_another_driver_without_effect_is_seen_and_blamed_for_nothing(maintain: 
 
 def test_a_driver_that_costs_is_named_on_the_nodes_that_have_it(maintain: Maintain) -> None:
     slow = [*on_nodes("driver-version", 1, 2, 3, 4), *on_nodes("slow-node", 1, 2, 3, 4)]
-    got = maintain("driver that costs", "gpu-[001-004]", "driver", *slow)
+    got = maintain("driver that costs", "gpu-[001-004]", "driver", *slow, whole=True)
     assert (got.whole.outcome, got.run.ticket) == ("REGRESSED", "CHG-7")
     assert got.regressed() == {"gpu-001", "gpu-002", "gpu-003", "gpu-004"}
     loss = got.touched("node").loss
