@@ -67,15 +67,15 @@ class Product:
     def latest_page(self) -> str:
         return str(json.loads(self.store().get("reports/site=lab/latest.json"))["report"])
 
-    def weekly(self, conf: dict[str, Any] | None = None) -> tuple[str, dict[str, str]]:
-        """Run the weekly DAG; return its state and the state of each task."""
+    def weekly(self, conf: dict[str, Any] | None = None, dag: str = airflow.DAG) -> tuple[str, dict[str, str]]:
+        """Run the weekly DAG, or another; return its state and the state of each task."""
         told: list[str] = []
-        state = airflow.run_weekly(self.server, told.append, conf)
+        state = airflow.run_dag(self.server, told.append, dag, conf)
         run_id = re.search(r"/runs/(\S+)", told[0]).group(1)  # type: ignore[union-attr]
-        return state, {t["task_id"]: t["state"] for t in self.tasks(run_id)}
+        return state, {t["task_id"]: t["state"] for t in self.tasks(run_id, dag)}
 
-    def tasks(self, run_id: str) -> list[dict[str, Any]]:
-        path = f"/dags/{airflow.DAG}/dagRuns/{run_id}/taskInstances?limit=100"
+    def tasks(self, run_id: str, dag: str = airflow.DAG) -> list[dict[str, Any]]:
+        path = f"/dags/{dag}/dagRuns/{run_id}/taskInstances?limit=100"
         return list(airflow.Api(self.server).get(path)["task_instances"])
 
 
@@ -194,6 +194,31 @@ def test_a_check_that_cannot_start_fails_clearly_and_the_page_says_so(product: P
     rows = reading.read(product.store(), Coverage, "lab", run=product.latest_page().split("/")[-2])
     assert {c.state for c in rows if c.check == "switch_config"} == {CoverageState.NOT_JUDGED}
     assert {c.state for c in rows if c.check == "driver_firmware"} == {CoverageState.JUDGED}
+
+
+def test_after_maintenance_only_the_checks_of_the_form_run_and_the_others_hold_up_nothing(product: Product) -> None:
+    page, form = product.latest_page(), {"touched": "gpu-007", "kind": "firmware", "ticket": "CHG-9"}
+    state, tasks = product.weekly({**form, "checks": ["driver_firmware", "switch_config"]}, "post_maintenance")
+    left_out = [e.name for e in registry.ENTRIES if e.name not in ("driver_firmware", "switch_config")]
+    assert state == "success"
+    assert {t: s for t, s in tasks.items() if s != "success"} == {
+        **{f"{name}.{stage}": "skipped" for name in left_out for stage in ("collect", "land")},
+        **NOT_ASKED,
+    }
+    run = product.runs()[0]
+    assert (run.dag, run.ticket, run.answer, run.verdict) == ("post_maintenance", "CHG-9", "FINDINGS", "INCONCLUSIVE")
+    assert run.checks == "driver_firmware,switch_config"
+    assert product.latest_page() == page  # a look at some checks is not the state of the site
+
+
+def test_a_form_with_a_mistake_is_refused_before_anything_is_asked(product: Product) -> None:
+    before = product.runs()
+    state, tasks = product.weekly({"touched": "gpu-[001-"}, "post_maintenance")
+    assert (state, tasks["open_run"]) == ("failed", "failed")
+    assert not [t for t, s in tasks.items() if s == "success"]
+    log = "".join(p.read_text() for p in product.server.root.glob("logs/dag_id=post_maintenance/**/task_id=open_run/*"))
+    assert "touched: range 'gpu-[001-'" in log
+    assert product.runs() == before
 
 
 def test_trend_quality_follows_the_results(product: Product) -> None:
