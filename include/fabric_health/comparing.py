@@ -86,15 +86,15 @@ def compare(rooms: Rooms, run: RunDocument) -> dict[str, Any]:
     reference = baselines.reference(
         rooms.store, rooms.site.name, checks=benchmarks, before=run.key.started_at, baseline=baseline
     )
-    past = _past(reference)
-    found = conclude(
-        rooms.store,
-        rooms.site,
-        run.key,
-        reference,
-        confirm(rooms, run, lambda: measured.read(rooms.store, rooms.site, run.key, past)),
-        run.change,
-    )
+    past, found = _past(reference), Measurements()
+    if benchmarks:
+        found = confirm(rooms, run, lambda: measured.read(rooms.store, rooms.site, run.key, past))
+    compared_with = conclude(rooms.store, rooms.site, run.key, reference, found, run.change)
+    return _keep(rooms, run, compared_with)
+
+
+def _keep(rooms: Rooms, run: RunDocument, found: Comparison) -> dict[str, Any]:
+    """Land a comparison and keep its findings, these last: with them, comparing has finished."""
     rows: list[tuple[Row, str | None]] = [(r, None) for r in (*found.rows(), *attributions(found))]
     landing.land(rooms.store, run.key, compared.PART, rows, (Verdict, Attribution))
     told = compared.findings(found.judged, found.measurements.incomparable, found.why)

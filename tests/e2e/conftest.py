@@ -76,6 +76,7 @@ class Chain:
             pipeline.collect(self.rooms, ref, check)
             pipeline.land(self.rooms, ref, check)
             pipeline.judge(self.rooms, ref, check)
+        pipeline.compare(self.rooms, ref)
         pipeline.explain(self.rooms, ref)
         return ref
 

@@ -17,6 +17,7 @@ from fabric_health.datasets.store import ObjectStore
 from fabric_health.rooms import open_rooms
 
 WHOLE = {
+    "compare": pipeline.compare,
     "explain": pipeline.explain,
     "quality": pipeline.check_quality,
     "conclude": pipeline.conclude,

@@ -46,6 +46,7 @@ def run(chain) -> str:
     pipeline.land(chain.rooms, ref, CHECK)
     pipeline.judge(chain.rooms, ref, CHECK)
     pipeline.isolate(chain.rooms, ref)
+    pipeline.compare(chain.rooms, ref)
     pipeline.explain(chain.rooms, ref)
     return ref
 
@@ -80,6 +81,7 @@ def test_a_slow_rail_is_isolated_even_by_a_task_that_was_killed_and_asks_nothing
     assert [f.metric for f in to_look_at(chain, ref) if f.rule == "isolated"] == ["finishes"]
 
     pipeline.isolate(chain.rooms, ref)
+    pipeline.compare(chain.rooms, ref)
     pipeline.explain(chain.rooms, ref)
     (named,) = to_look_at(chain, ref)
     assert (named.unit, named.rule, named.severity) == ("gpu-003/mlx5_2", "isolated", "critical")
@@ -99,6 +101,7 @@ def test_a_slow_rail_is_isolated_even_by_a_task_that_was_killed_and_asks_nothing
     before = {k: store.get(k) for k in store.list("")}
     monkeypatch.setattr(backend, "open_backend", forbidden)
     pipeline.isolate(chain.rooms, ref)
+    pipeline.compare(chain.rooms, ref)
     pipeline.explain(chain.rooms, ref)
     assert {k: store.get(k) for k in store.list("")} == before
 

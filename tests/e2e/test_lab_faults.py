@@ -225,7 +225,8 @@ def chain(lab_home):
 
 
 def test_every_kind_of_fault_has_its_case() -> None:
-    assert sorted(c.kind for c in CASES) == sorted(CATALOGUE)
+    """A rank of the machine that runs jobs is no unit of an audit; ``test_delayed_rank_run.py`` delays one."""
+    assert sorted(c.kind for c in CASES) == sorted(k for k, fault in CATALOGUE.items() if fault.unit_kind != "rank")
 
 
 def test_a_healthy_lab_gives_no_finding_the_second_time_either(chain, healthy) -> None:

@@ -28,6 +28,7 @@ SCOPE = "gpu-[001-003],leaf-[1-2]"
 BOTH = ("driver_firmware", "switch_config")
 PER_CHECK = {"collect": pipeline.collect, "land": pipeline.land, "judge": pipeline.judge}
 WHOLE = {
+    "compare": pipeline.compare,
     "explain": pipeline.explain,
     "quality": pipeline.check_quality,
     "conclude": pipeline.conclude,
@@ -173,6 +174,7 @@ def test_a_worker_killed_in_the_middle_of_every_stage_loses_and_doubles_nothing(
         "land:switch_config": f"@{chance.randint(1, 3)}+",
         "judge:driver_firmware": "@1",
         "judge:switch_config": "@1+",
+        "compare": "@2",
         "explain": "@4",
         "quality": "@2",
         "conclude": "@1+",
