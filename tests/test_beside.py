@@ -72,13 +72,23 @@ def test_a_loss_beyond_the_margin_is_never_passed(seed: int) -> None:
     # Slow now, and not slower than before: perhaps they always were.
     always = in_the_light_of(open_verdict(loss=0.0), slow, beside(45.0, seed))
     assert (always.outcome, always.loss) == (Outcome.INCONCLUSIVE, 0.0)
-    assert "slower" in always.reason
+    assert "rails with the touched nodes lose " in always.reason
 
 
-def test_a_loss_that_rails_without_the_touched_nodes_have_too_is_not_theirs() -> None:
-    found = in_the_light_of(open_verdict(Outcome.REGRESSED, 0.05), rails(43.0), beside(43.0))
-    assert found.outcome is Outcome.REGRESSED
+def test_what_rails_without_the_touched_nodes_did_too_was_the_day() -> None:
+    for outcome, loss, level in ((Outcome.REGRESSED, 0.02, 44.0), (Outcome.IMPROVED, -0.02, 46.0)):
+        found = in_the_light_of(open_verdict(outcome, loss), rails(level), beside(level))
+        assert found.outcome is Outcome.PASS
+        assert "Between the two runs: 8 units lost 2.0 %." in found.reason
+
+
+def test_a_loss_beyond_the_margin_that_rails_without_the_touched_nodes_have_too_is_real_and_not_theirs() -> None:
+    large = replace(open_verdict(Outcome.REGRESSED, 0.06), loss_low=0.04, loss_high=0.08)
+    found = in_the_light_of(large, rails(43.0), beside(43.0))
+    assert (found.outcome, found.loss) == (Outcome.REGRESSED, 0.06)
     assert "So the touched nodes are not what makes them slow." in found.reason
+    gain = replace(open_verdict(Outcome.IMPROVED, -0.06), loss_low=-0.08, loss_high=-0.04)
+    assert in_the_light_of(gain, rails(48.0), beside(48.0)).outcome is Outcome.IMPROVED
 
 
 def test_only_the_same_benchmark_of_the_same_run_stands_beside() -> None:
@@ -132,6 +142,9 @@ def test_an_open_benchmark_of_all_nodes_together_holds_up_a_pass_only_when_it_lo
     assert word(nodes, judged(Outcome.INCONCLUSIVE, 0.005)) is Outcome.INCONCLUSIVE
     assert word(whole) is Outcome.INCONCLUSIVE
     assert word(nodes, judged(Outcome.REGRESSED, 0.05, "benchmark")) is Outcome.REGRESSED
+    # Nor does it make an IMPROVED of it: the day may have.
+    assert word(nodes, judged(Outcome.IMPROVED, -0.04, "benchmark")) is Outcome.PASS
+    assert word(nodes, judged(Outcome.IMPROVED, -0.04)) is Outcome.IMPROVED
 
 
 def test_a_small_loss_of_all_nodes_together_is_open_where_nodes_and_rails_pass_by_themselves() -> None:

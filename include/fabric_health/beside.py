@@ -71,11 +71,12 @@ def of_controls(row: Row) -> Row:
 def in_the_light_of(found: Judgement, m: Measured, beside: Sequence[Measured]) -> Judgement:
     """Return what is said of the touched rails, together with what those beside them say in the same run.
 
-    Open becomes PASS where rails with the touched nodes are shown to be as fast as rails without them, and REGRESSED
-    where they are shown not to be and looked slower than before, too.
+    PASS where rails with the touched nodes are shown to be as fast as rails without them, whether they looked open,
+    faster or a little slower than before: then it was the day. REGRESSED where they are shown not to be and looked
+    slower than before, too. What lies beyond the margin with its whole interval stays, with what speaks against it.
     """
     rest = next((b for b in beside if _alike(m, b)), None)
-    if rest is None or found.outcome not in (Outcome.INCONCLUSIVE, Outcome.REGRESSED):
+    if rest is None or found.outcome in (Outcome.PASS, Outcome.NOT_COMPARABLE):
         return found
     both = shifts(logs_of_panel(rest.panel), logs_of_panel(m.panel))
     if not len(both):
@@ -85,16 +86,23 @@ def in_the_light_of(found: Judgement, m: Measured, beside: Sequence[Measured]) -
     now = decide(e.shift, e.low, e.high, found.margin)
     nodes = fields_of(rest.panel.comparability).get("nodes", "?")
     told = (
-        f"In this run, rails with the touched nodes are {_slower(e)} ({percent(found.confidence)} interval "
-        f"{percent(_loss(e.low))} to {percent(_loss(e.high))}) than rails of the {nodes} nodes left alone; {seen.how}."
+        f"In this run, rails with the touched nodes {_lose(e, found.confidence)} against rails of the {nodes} nodes left "
+        f"alone; {seen.how}."
     )
     looked_slow = found.loss is not None and found.loss >= found.margin / 2
-    if found.outcome is Outcome.REGRESSED:
-        verdict = " So the touched nodes are not what makes them slow." if now is Outcome.PASS else ""
-        return replace(found, reason=f"{found.reason} {told}{verdict}")
-    if now is Outcome.PASS or (now is Outcome.REGRESSED and looked_slow):
+    if now is Outcome.PASS and not _beyond(found):
         return _settled(found, now, e, f"{told} Between the two runs: {found.reason}")
-    return replace(found, reason=f"{found.reason} {told}")
+    if now is Outcome.REGRESSED and looked_slow and found.outcome is Outcome.INCONCLUSIVE:
+        return _settled(found, now, e, f"{told} Between the two runs: {found.reason}")
+    against = now is Outcome.PASS and found.outcome is Outcome.REGRESSED
+    verdict = " So the touched nodes are not what makes them slow." if against else ""
+    return replace(found, reason=f"{found.reason} {told}{verdict}")
+
+
+def _beyond(found: Judgement) -> bool:
+    """Tell whether the whole interval lies beyond the margin, on either side."""
+    low, high = found.loss_low, found.loss_high
+    return (low is not None and low >= found.margin) or (high is not None and high <= -found.margin)
 
 
 def _settled(found: Judgement, now: Outcome, e: Estimate, reason: str) -> Judgement:
@@ -122,9 +130,12 @@ def _alike(m: Measured, beside: Measured) -> bool:
     return m.panel.metric == beside.panel.metric and one == other
 
 
-def _slower(e: Estimate) -> str:
-    loss = _loss(e.shift)
-    return f"{percent(abs(loss))} {'slower' if loss >= 0 else 'faster'}"
+def _lose(e: Estimate, confidence: float) -> str:
+    """Return e.g. ``lose 0.4 % (95.0 % interval -0.3 % to 1.1 %)``; a gain is told as a gain."""
+    verb, sign = ("lose", 1) if e.shift >= 0 else ("gain", -1)
+    low, high = sorted(sign * _loss(b) for b in (e.low, e.high))
+    interval = f"{percent(confidence)} interval {percent(low)} to {percent(high)}"
+    return f"{verb} {percent(sign * _loss(e.shift))} ({interval})"
 
 
 def _loss(shift: float) -> float:

@@ -271,7 +271,7 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
         j = first.judgement
         told = f"{len(open_)} of {len(sets)} comparisons settle nothing; e.g. {j.subject}, {label(first.measured)}"
         return Whole(Outcome.INCONCLUSIVE, f"{told}: {j.reason}", j.settle)
-    better = [x for x in sets if x.judgement.outcome is Outcome.IMPROVED]
+    better = [x for x in sets if x.judgement.outcome is Outcome.IMPROVED and not _of_all(x)]
     if better and change:
         return Whole(Outcome.IMPROVED, _better(better, why))
     margins = sorted({x.judgement.margin for x in sets})
