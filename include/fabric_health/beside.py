@@ -86,8 +86,8 @@ def in_the_light_of(found: Judgement, m: Measured, beside: Sequence[Measured]) -
     now = decide(e.shift, e.low, e.high, found.margin)
     nodes = fields_of(rest.panel.comparability).get("nodes", "?")
     told = (
-        f"In this run, rails with the touched nodes {_lose(e, found.confidence)} against rails of the {nodes} nodes left "
-        f"alone; {seen.how}."
+        f"In this run, rails with the touched nodes {_lose(e, found.confidence)} against rails of the {nodes} nodes "
+        f"left alone; {seen.how}."
     )
     looked_slow = found.loss is not None and found.loss >= found.margin / 2
     if now is Outcome.PASS and not _beyond(found):
