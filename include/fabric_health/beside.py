@@ -31,7 +31,7 @@ from fabric_health.verdict.decision import decide
 from fabric_health.verdict.intervals import Estimate
 from fabric_health.verdict.launches import logs_of_panel, shifts
 from fabric_health.verdict.outcome import Judgement, Layer, Outcome
-from fabric_health.verdict.panel import loss_of
+from fabric_health.verdict.panel import finite_loss_of, loss_of
 from fabric_health.verdict.power import detectable_shift
 from fabric_health.verdict.wording import percent
 
@@ -113,9 +113,9 @@ def _settled(found: Judgement, now: Outcome, e: Estimate, reason: str) -> Judgem
         outcome=now,
         reason=reason,
         settle=None,
-        loss=_loss(e.shift),
-        loss_low=_loss(e.low),
-        loss_high=_loss(e.high),
+        loss=finite_loss_of(e.shift),
+        loss_low=finite_loss_of(e.low),
+        loss_high=finite_loss_of(e.high),
         p_value=e.p_greater,
         detectable_loss=loss_of(visible) if visible > 0 else None,
     )
@@ -133,10 +133,6 @@ def _alike(m: Measured, beside: Measured) -> bool:
 def _lose(e: Estimate, confidence: float) -> str:
     """Return e.g. ``lose 0.4 % (95.0 % interval -0.3 % to 1.1 %)``; a gain is told as a gain."""
     verb, sign = ("lose", 1) if e.shift >= 0 else ("gain", -1)
-    low, high = sorted(sign * _loss(b) for b in (e.low, e.high))
+    low, high = sorted(sign * finite_loss_of(b) for b in (e.low, e.high))
     interval = f"{percent(confidence)} interval {percent(low)} to {percent(high)}"
-    return f"{verb} {percent(sign * _loss(e.shift))} ({interval})"
-
-
-def _loss(shift: float) -> float:
-    return loss_of(max(shift, -100.0))
+    return f"{verb} {percent(sign * finite_loss_of(e.shift))} ({interval})"

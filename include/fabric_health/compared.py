@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,9 +13,11 @@ from fabric_health.answer import NEVER_MEASURED
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 from fabric_health.datasets.verdict_tables import Verdict
 from fabric_health.measured import Incomparable, Measured
-from fabric_health.verdict.comparability import differing, fields_of
+from fabric_health.verdict import comparability
+from fabric_health.verdict.comparability import differing
 from fabric_health.verdict.outcome import Judgement, Outcome
 from fabric_health.verdict.panel import Panel
+from fabric_health.verdict.wording import listed
 
 RULE = "as_fast_as_before"
 COMPARABLE_RULE = "comparable_with_before"
@@ -36,7 +38,6 @@ ASKED_FOR = frozenset(
         *("op", "load", "object_bytes", "concurrency", "hosts", "clients", "tls", "percentiles"),
     }
 )
-RoleOf = Callable[[str, str], Literal["touched", "control"] | None]
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,7 @@ def differences(odd: Incomparable) -> str:
 
 def label(m: Measured) -> str:
     """Return what a panel measures, for a person: ``all_reduce busbw_gbps``."""
-    fields = fields_of(m.panel.comparability)
-    what = [fields.get(n) for n in ("collective", "op", "test")]
-    return " ".join([*(w for w in what if w), m.panel.metric.name])
+    return comparability.label(m.panel.metric.name, m.panel.comparability)
 
 
 def findings(judged: Sequence[Judged], odd: Sequence[Incomparable], why: str) -> list[Finding]:
@@ -315,9 +314,8 @@ def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
     units = list(dict.fromkeys(x.judgement.subject for x in sorted(alone, key=lambda x: -(x.judgement.loss or 0))))
     worst = max(alone, key=lambda x: x.judgement.loss or 0)
     j = worst.judgement
-    named = ", ".join(units[:_NAMED]) + (f" and {len(units) - _NAMED} more" if len(units) > _NAMED else "")
-    text = f"{named} slower than in {why}; worst: {j.subject}, {label(worst.measured)}, {j.loss or 0:.1%}"
-    text += f" ({_percent(j.loss_low)} to {_percent(j.loss_high)})"
+    text = f"{listed(units, _NAMED)} slower than in {why}; worst: {j.subject}, {label(worst.measured)}"
+    text += f", {j.loss or 0:.1%} ({_percent(j.loss_low)} to {_percent(j.loss_high)})"
     controls = [x for x in judged if x.role == "control" and x.judgement.outcome is Outcome.REGRESSED]
     if controls:
         moved = list(dict.fromkeys(x.judgement.subject for x in controls))

@@ -19,6 +19,7 @@ from fabric_health.checks.collectives.validate import OF_THE_GROUP
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 from fabric_health.launching import Plan
 from fabric_health.site import Node, Site
+from fabric_health.verdict import wording
 
 if TYPE_CHECKING:
     from fabric_health.isolation.state import Test
@@ -233,5 +234,4 @@ def _did_not_finish(slow: Sequence[Finding]) -> list[Finding]:
 
 def listed(names: Sequence[str]) -> str:
     """Return names for a sentence: the first few, and how many more."""
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+    return wording.listed(names, _NAMED)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fabric_health.verdict.attribution import Attribution, Candidate, Explains
-
-_NAMED = 4
+from fabric_health.verdict.wording import listed, plural
 
 
 def sentence(found: Attribution) -> str:
@@ -19,23 +18,23 @@ def sentence(found: Attribution) -> str:
     if found.outcome is Explains.NO_CONTROL:
         if not found.candidates:
             return f"All {k} judged units moved and no change is recorded on them."
-        named = _listed([c.name for c in found.candidates])
+        named = listed([c.name for c in found.candidates])
         return (
-            f"All {_units(k)} that could be judged moved, so no change can be separated from another or from chance; "
-            f"recorded on them: {named}. Measure units without the change in the same run, or undo it on half."
+            f"All {plural(k, 'unit')} that could be judged moved, so no change can be separated from another or from "
+            f"chance; recorded on them: {named}. Measure units without the change in the same run, or undo it on half."
         )
     first = found.candidates[0]
     told = [_inseparable(found) if found.inseparable else candidate_sentence(first)]
     if found.inseparable:
         told += [t for t in (_against(first), _by_chance(first)) if t]
     if found.close:
-        told.append(f"Not excluded: {_listed([_differs(first, c) for c in found.close])}.")
+        told.append(f"Not excluded: {listed([_differs(first, c) for c in found.close])}.")
     if test := separating_test(found):
         told.append(test)
     if found.rest is not None and found.rest.first is not None:
-        told.append(f"As for {_listed(first.moved_without)}: {sentence(found.rest)}")
+        told.append(f"As for {listed(first.moved_without)}: {sentence(found.rest)}")
     elif first.moved_without:
-        told.append(f"No recorded change separates {_listed(first.moved_without)} from what stayed.")
+        told.append(f"No recorded change separates {listed(first.moved_without)} from what stayed.")
     return " ".join(told)
 
 
@@ -53,12 +52,12 @@ def candidate_sentence(c: Candidate) -> str:
         told = f"{_change(c)} separates them: {who} with it moved, {rest}."
     elif c.score > 0:
         told = (
-            f"{_change(c)} fits best: {with_it} of {_units(has)} with it moved, "
+            f"{_change(c)} fits best: {with_it} of {plural(has, 'unit')} with it moved, "
             f"{without} of {without + c.unmoved_without} without it."
         )
     else:
         told = (
-            f"{_change(c)} separates nothing: {with_it} of {_units(has)} with it moved, "
+            f"{_change(c)} separates nothing: {with_it} of {plural(has, 'unit')} with it moved, "
             f"{without} of {without + c.unmoved_without} without it."
         )
     return " ".join([told, *(t for t in (_against(c), _by_chance(c)) if t)])
@@ -73,7 +72,7 @@ def separating_test(found: Attribution) -> str | None:
     by_places = sorted(same, key=lambda c: (len(c.changed_units) < 2, same.index(c)))
     first, other = by_places[0], by_places[1]
     places = first.changed_units
-    more = f" Then the same with {_listed([c.name for c in by_places[2:]])}." if len(same) > 2 else ""
+    more = f" Then the same with {listed([c.name for c in by_places[2:]])}." if len(same) > 2 else ""
     if len(places) < 2:
         return (
             f"To tell them apart: undo {first.name} on {places[0]}, keep {other.name}, and measure again. "
@@ -81,17 +80,17 @@ def separating_test(found: Attribution) -> str | None:
         )
     cut = (len(places) + 1) // 2
     return (
-        f"To tell them apart: undo {first.name} on {_listed(places[:cut])}, keep {other.name} there and both on "
-        f"{_listed(places[cut:])}, and measure both halves. If only the first half recovers it was "
+        f"To tell them apart: undo {first.name} on {listed(places[:cut])}, keep {other.name} there and both on "
+        f"{listed(places[cut:])}, and measure both halves. If only the first half recovers it was "
         f"{first.group.attribute}, if neither does {other.group.attribute}.{more}"
     )
 
 
 def _none(found: Attribution) -> str:
-    where = f"the {_units(len(found.moved))} that moved" if len(found.moved) > 1 else found.moved[0]
+    where = f"the {plural(len(found.moved), 'unit')} that moved" if len(found.moved) > 1 else found.moved[0]
     if not found.candidates:
         return f"No recorded change separates them: nothing that we record changed on {where}."
-    spread = _listed([f"{c.name} ({len(c.moved_with)} moved, {len(c.unmoved_with)} not)" for c in found.candidates])
+    spread = listed([f"{c.name} ({len(c.moved_with)} moved, {len(c.unmoved_with)} not)" for c in found.candidates])
     return f"No recorded change separates them: what changed on {where} changed as often elsewhere: {spread}."
 
 
@@ -100,8 +99,8 @@ def _inseparable(found: Attribution) -> str:
     names = [_change(c) for c in (first, *found.inseparable)]
     has = len(first.moved_with) + len(first.unmoved_with)
     return (
-        f"These changes are on the same {'unit' if has == 1 else _units(has)} and cannot be told apart: "
-        f"{_listed(names)}. {len(first.moved_with)} of {_units(has)} with them moved, "
+        f"These changes are on the same {'unit' if has == 1 else plural(has, 'unit')} and cannot be told apart: "
+        f"{listed(names)}. {len(first.moved_with)} of {plural(has, 'unit')} with them moved, "
         f"{len(first.moved_without)} of {len(first.moved_without) + first.unmoved_without} without them."
     )
 
@@ -109,9 +108,9 @@ def _inseparable(found: Attribution) -> str:
 def _against(c: Candidate) -> str:
     told = []
     if c.unmoved_with:
-        told.append(f"{_listed(c.unmoved_with)} {_has(c.unmoved_with)} it and did not move")
+        told.append(f"{listed(c.unmoved_with)} {_has(c.unmoved_with)} it and did not move")
     if c.moved_without:
-        told.append(f"{_listed(c.moved_without)} moved without it")
+        told.append(f"{listed(c.moved_without)} moved without it")
     return f"Against it: {'; '.join(told)}." if told else ""
 
 
@@ -125,13 +124,13 @@ def _by_chance(c: Candidate) -> str:
 
 def _differs(first: Candidate, other: Candidate) -> str:
     only = sorted(_with(first) ^ _with(other))
-    return f"{other.name} (differs on {_listed(only)} only)"
+    return f"{other.name} (differs on {listed(only)} only)"
 
 
 def _change(c: Candidate) -> str:
     along = f" (with {', '.join(c.group.along)})" if c.group.along else ""
     elsewhere = {u.split("/", 1)[0] for u in c.changed_units} - {u.split("/", 1)[0] for u in _with(c)}
-    return f"{c.name}{along}" + (f" on {_listed(c.changed_units)}" if elsewhere else "")
+    return f"{c.name}{along}" + (f" on {listed(c.changed_units)}" if elsewhere else "")
 
 
 def _with(c: Candidate) -> set[str]:
@@ -140,12 +139,3 @@ def _with(c: Candidate) -> set[str]:
 
 def _has(units: Sequence[str]) -> str:
     return "has" if len(units) == 1 else "have"
-
-
-def _units(n: int) -> str:
-    return "1 unit" if n == 1 else f"{n} units"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown

@@ -21,7 +21,7 @@ from fabric_health.verdict.intervals import fewest_pairs
 from fabric_health.verdict.launches import Launches, Logs, Shifts, logs_of, logs_of_panel, shifts
 from fabric_health.verdict.multiple import holm
 from fabric_health.verdict.outcome import Judgement, Layer, Metric, Outcome
-from fabric_health.verdict.panel import Panel, loss_of
+from fabric_health.verdict.panel import Panel, finite_loss_of, loss_of
 from fabric_health.verdict.power import Design, Noise, detectable_shift, launches_needed, units_needed
 from fabric_health.verdict.wording import listed, percent, plural
 
@@ -156,9 +156,9 @@ class _Told:
         verb, sign = ("lost", 1) if e.shift >= 0 else ("gained", -1)
         bounds = "no interval: too little was measured"
         if math.isfinite(e.standard_error):
-            low, high = sorted(sign * _loss(b) for b in (e.low, e.high))
+            low, high = sorted(sign * finite_loss_of(b) for b in (e.low, e.high))
             bounds = f"{percent(self.settings.confidence)} interval {percent(low)} to {percent(high)}"
-        moved = f"{who} {verb} {percent(sign * _loss(e.shift))} ({bounds})"
+        moved = f"{who} {verb} {percent(sign * finite_loss_of(e.shift))} ({bounds})"
         return f"{moved} beyond {plural(len(calm), name)}" if len(calm) else f"{moved} between the two runs"
 
     def judgement(
@@ -187,9 +187,9 @@ class _Told:
             reason=reason,
             margin=self.metric.margin,
             confidence=self.settings.confidence,
-            loss=_loss(e.shift) if e and known else None,
-            loss_low=_loss(e.low) if e and bounded else None,
-            loss_high=_loss(e.high) if e and bounded else None,
+            loss=finite_loss_of(e.shift) if e and known else None,
+            loss_low=finite_loss_of(e.low) if e and bounded else None,
+            loss_high=finite_loss_of(e.high) if e and bounded else None,
             p_value=e.p_greater if e and bounded else None,
             p_adjusted=adjusted,
             detectable_loss=loss_of(visible) if visible > 0 else None,
@@ -298,11 +298,6 @@ def _in_the_light_of(whole: Judgement, alone: Sequence[Judgement], beside: Judge
     reason = f"The control units, which the change did not touch, lost {percent(beside.loss)}. {whole.reason}"
     settle = "Find out what happened to the control units, and measure again."
     return replace(whole, outcome=Outcome.INCONCLUSIVE, reason=reason, settle=settle), False
-
-
-def _loss(shift: float) -> float:
-    """Return the loss, also of nonsense such as a unit that became 1e300 times as fast: a finite number."""
-    return loss_of(max(shift, -100.0))
 
 
 def _also(beside: Judgement | None) -> str:

@@ -103,6 +103,11 @@ def loss_of(difference: float) -> float:
     return float(-np.expm1(-difference))
 
 
+def finite_loss_of(difference: float) -> float:
+    """Return the loss, also of nonsense such as a unit that became 1e300 times as fast: a finite number."""
+    return loss_of(max(difference, -100.0))
+
+
 def difference_of(loss: float) -> float:
     """Return the difference of ``performance``, before minus after, that is a loss. Raises ValueError from 1 on."""
     if not loss < 1:

@@ -18,6 +18,7 @@ from fabric_health.verdict.intervals import attained_level, fewest_pairs, ranks_
 from fabric_health.verdict.launches import EFFICIENCY
 from fabric_health.verdict.outcome import Metric
 from fabric_health.verdict.panel import loss_of
+from fabric_health.verdict.wording import plural
 
 RANKS_EFFICIENCY = 3 / math.pi
 MOST_LAUNCHES = 500
@@ -78,10 +79,10 @@ class Design:
 
     def words(self) -> str:
         """Return e.g. ``2 units, 14 control units, 3 launches before and 3 after``."""
-        controls = f", {_count(self.controls, 'control unit')}" if self.controls else ""
+        controls = f", {plural(self.controls, 'control unit')}" if self.controls else ""
         runs = f" in each of {self.runs_before} runs" if self.runs_before > 1 else ""
-        launches = f"{_count(self.launches_before, 'launch')}{runs} before and {self.launches_after} after"
-        return f"{_count(self.units, 'unit')}{controls}, {launches}"
+        launches = f"{plural(self.launches_before, 'launch')}{runs} before and {self.launches_after} after"
+        return f"{plural(self.units, 'unit')}{controls}, {launches}"
 
 
 @dataclass(frozen=True)
@@ -188,11 +189,11 @@ def _advice(
         return f"That is enough for {loss:.1%}."
     ways = []
     if after is not None:
-        ways.append(f"{_count(after, 'launch')} of each unit after the change")
+        ways.append(f"{plural(after, 'launch')} of each unit after the change")
     if launches is not None and launches != after:
-        ways.append(f"{_count(launches, 'launch')} of each unit both before and after")
+        ways.append(f"{plural(launches, 'launch')} of each unit both before and after")
     if units is not None:
-        ways.append(f"{_count(units, 'changed unit')}")
+        ways.append(f"{plural(units, 'changed unit')}")
     if ways:
         return f"For {loss:.1%} it takes {', or '.join(ways)}."
     if not design.controls and noise.run > 0:
@@ -215,8 +216,3 @@ def _fewest(seen: Callable[[int], float], loss: float, most: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if seen(middle) <= loss else (middle, high)
     return high
-
-
-def _count(number: int, what: str) -> str:
-    plural = what + ("es" if what.endswith("ch") else "s")
-    return f"{number} {what if number == 1 else plural}"

@@ -25,7 +25,7 @@ def plural(number: int, what: str) -> str:
     return f"{number} {what}es" if what.endswith(("ch", "s", "x")) else f"{number} {what}s"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as a list, from the fifth on only their number."""
-    some = ", ".join(names[:NAMED])
-    return some if len(names) <= NAMED else f"{some} and {len(names) - NAMED} more"
+def listed(names: Sequence[str], shown: int = NAMED) -> str:
+    """Return names as a list, of those beyond ``shown`` only their number."""
+    some = ", ".join(names[:shown])
+    return some if len(names) <= shown else f"{some} and {len(names) - shown} more"

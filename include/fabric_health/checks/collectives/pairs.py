@@ -12,12 +12,12 @@ from fabric_health.checks.collectives.asked import Asked
 from fabric_health.checks.collectives.hosts import hosts_of
 from fabric_health.checks.collectives.parsers.pair_log import PairLog, PairTest, read_pair_log
 from fabric_health.checks.collectives.parsers.reading import Device, Reading
+from fabric_health.checks.collectives.rows import node_of
 from fabric_health.checks.collectives.tables import CollectiveLaunch, LaunchProblem, PointToPoint
 from fabric_health.checks.collectives.validate import Problem, Seen, short
 from fabric_health.datasets.contracts import Row
-from fabric_health.errors import UsageError
 from fabric_health.evidence import CommandResult, UnitEvidence
-from fabric_health.site import Node, Site
+from fabric_health.site import Site
 
 NOT_RUN = "the test was not run"
 
@@ -100,7 +100,7 @@ def _row(
     values = dict(line.values) if line else {}
     if not values.get("bw_peak_gbitps"):
         values.pop("bw_peak_gbitps", None)  # tests of a duration have no peak; the tool prints 0
-    node = _node(site, client)
+    node = node_of(site, client)
     nic = next((n for n in node.sku.nics if n.name == device), None) if node else None
     return PointToPoint(
         launch=launch,
@@ -119,11 +119,3 @@ def _row(
         problem=problem or None,
         **values,
     )
-
-
-def _node(site: Site, name: str) -> Node | None:
-    try:
-        unit = site.unit(name)
-    except UsageError:
-        return None
-    return unit if isinstance(unit, Node) else None

@@ -34,7 +34,7 @@ class _Group:
 def collective_rows(launch: str, want: Asked, seen: Seen, log: Log, site: Site) -> list[Collective]:
     """Return a row per group and measurement of a launch whose numbers may be used."""
     devices = sorted(seen.reading.devices, key=lambda d: d.rank)
-    sku = _node(site, want.nodes[0]) if want.nodes else None
+    sku = node_of(site, want.nodes[0]) if want.nodes else None
     groups = _groups(want, devices, seen, sku)
     first = tuple(d for d in devices if d.group == devices[0].group)
     slowest = _Group("all" if want.grouping == "all" else f"{want.grouping}:slowest", first)
@@ -155,7 +155,8 @@ def _row(launch: str, want: Asked, seen: Seen, log: Log, group: _Group, line: Li
     return replace(row, comparability=comparability(row))
 
 
-def _node(site: Site, name: str) -> Node | None:
+def node_of(site: Site, name: str) -> Node | None:
+    """Return the node that a launch names, None where the site has none of that name."""
     try:
         unit = site.unit(name)
     except UsageError:
