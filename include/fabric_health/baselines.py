@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from fabric_health.datasets import landing, reading
+from fabric_health.datasets import arrow, landing, reading
 from fabric_health.datasets.reading import ConcludedRun
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectStore
@@ -80,9 +80,8 @@ def accept(
 def accepted(store: ObjectStore, site: str) -> list[Accepted]:
     """Return all acceptances of a site, newest first."""
     table = reading.table(store, Baseline, site)
-    rows = reading.read(store, Baseline, site)
     runs: Sequence[str] = table.column("run").to_pylist()
-    pairs = [Accepted(run, row) for run, row in zip(runs, rows, strict=True)]
+    pairs = [Accepted(run, row) for run, row in zip(runs, arrow.rows(Baseline, table), strict=True)]
     return sorted(pairs, key=lambda a: (a.row.accepted_at, a.run), reverse=True)
 
 
@@ -133,7 +132,7 @@ def reference(
     for held in reading.concluded(store, site, before=before):
         if len(past) >= MAX_RUNS_BACK:
             break
-        if wanted & set(held.row.checks.split(",")):
+        if wanted & held.checks:
             past.append(held)
     chosen, why = _chosen(store, site, past, acts, before, baseline)
     if chosen is None:

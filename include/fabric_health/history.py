@@ -80,7 +80,7 @@ def previous(store: ObjectStore, key: RunKey, check: Check, units: set[str]) -> 
     for past in reading.concluded(store, key.site, before=key.started_at):
         if not unsettled or runs >= MAX_RUNS_BACK or further >= PARTIAL_RUNS_BACK:
             break
-        if check.name not in past.row.checks.split(","):
+        if check.name not in past.checks:
             continue
         runs, further = runs + 1, further + (not left)
         earlier = RunKey(key.site, past.run, past.started_at, key.origin)
@@ -135,7 +135,7 @@ def comparable(
     for n, past in enumerate(reading.concluded(store, key.site, before=key.started_at)):
         if not left or n >= MAX_RUNS_BACK:
             break
-        if check not in past.row.checks.split(","):
+        if check not in past.checks:
             continue
         earlier = RunKey(key.site, past.run, past.started_at, key.origin)
         rows = [(key_of(r), r) for r in load_part(store, row_type, earlier, check)]

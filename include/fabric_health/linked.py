@@ -43,9 +43,8 @@ def _good_at(store: ObjectStore, run: RunDocument, slower: Sequence[Finding]) ->
     left = {f.finding: f for f in slower}
     out: dict[str, datetime] = {}
     for past in reading.concluded(store, run.key.site, before=run.key.started_at):
-        checks = past.row.checks.split(",")
         for name, f in list(left.items()):
-            if f.check in checks and past.started_at < (f.first_seen or run.key.started_at):
+            if f.check in past.checks and past.started_at < (f.first_seen or run.key.started_at):
                 out[name] = past.started_at
                 del left[name]
         if not left:

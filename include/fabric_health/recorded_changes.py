@@ -55,7 +55,7 @@ def _latest_with(store: ObjectStore, key: RunKey, check: str) -> RunKey | None:
     for n, past in enumerate(reading.concluded(store, key.site, before=until)):
         if n >= MAX_RUNS_BACK:
             break
-        if check in past.row.checks.split(","):
+        if check in past.checks:
             return RunKey(key.site, past.run, past.started_at, key.origin)
     return None
 

@@ -52,7 +52,7 @@ def _trends(store: ObjectStore, run: RunDocument, rows: Sequence[Verdict]) -> tu
     if not lost:
         return ()
     earlier = islice(reading.concluded(store, run.key.site, before=run.key.started_at), _RUNS_BACK)
-    measured = [held for held in earlier if CHECK in held.row.checks.split(",")][: RUNS_SHOWN - 1]
+    measured = [held for held in earlier if CHECK in held.checks][: RUNS_SHOWN - 1]
     at = [(held.run, held.week, held.started_at) for held in reversed(measured)]
     levels: list[list[Level]] = [[] for _ in lost]
     for name, week, started_at in (*at, (run.key.run, run.key.week, run.key.started_at)):

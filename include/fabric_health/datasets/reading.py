@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
 
 import pyarrow as pa
@@ -30,6 +31,11 @@ class ConcludedRun:
     week: str
     started_at: datetime
     row: Run
+
+    @cached_property
+    def checks(self) -> frozenset[str]:
+        """Names of the checks that the run ran."""
+        return frozenset(self.row.checks.split(","))
 
 
 def read(
