@@ -15,16 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fabric_health.checks.check import Launch
-from fabric_health.checks.collectives.asked import asked
+from fabric_health.checks.collectives.asked import of_fleet
 from fabric_health.checks.collectives.comparability import comparability
-from fabric_health.checks.collectives.launches import fleet_spec
-from fabric_health.checks.collectives.settings import settings
+from fabric_health.checks.collectives.launches import again
 from fabric_health.checks.collectives.tables import Collective
 from fabric_health.datasets.contracts import Row
 from fabric_health.launching import Plan
 from fabric_health.maintenance import Change
 from fabric_health.measured import CONTROL_RAIL, Measured
-from fabric_health.site import Node, Site
+from fabric_health.site import Site
 from fabric_health.verdict.comparability import fields_of
 from fabric_health.verdict.contrast import contrast
 from fabric_health.verdict.decision import decide
@@ -37,7 +36,6 @@ from fabric_health.verdict.wording import percent
 
 # A ring of fewer nodes is no measure of one of many.
 LEAST_NODES = 4
-_ENGINES = ("nccl-tests", "lab_fleet")
 _POWER = 0.8
 
 
@@ -46,18 +44,10 @@ def launches(plan: Plan, change: Change, site: Site, run: str, prefix: str) -> I
 
     None where no node was touched, or fewer than four are left.
     """
-    for launch in plan.launches:
-        try:
-            of = asked(launch)
-        except (ValueError, KeyError):
-            continue
+    for launch, of in of_fleet(plan.launches):
         rest = [u for u in launch.units if u not in change.touched]
-        if of.engine not in _ENGINES or of.grouping != "rail" or not LEAST_NODES <= len(rest) < len(launch.units):
-            continue
-        nodes = [n for n in map(site.unit, rest) if isinstance(n, Node)]
-        name, lab = f"{prefix}{launch.name}", run if of.engine == "lab_fleet" else None
-        spec = fleet_spec(settings(site).nccl, name, of.workload, of.grouping, nodes, lab=lab)
-        yield Launch(name, spec, tuple(rest), origin=launch.origin)
+        if of.grouping == "rail" and LEAST_NODES <= len(rest) < len(launch.units):
+            yield again(launch, of, rest, f"{prefix}{launch.name}", site, run)
 
 
 def of_controls(row: Row) -> Row:

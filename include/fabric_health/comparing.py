@@ -139,9 +139,8 @@ def conclude(
         why = f"the {len(reference.history)} runs {'up to' if up_to else 'around'} {reference.why}"
     judged: list[Judged] = []
     # What no earlier run measured in the same way has no past; its peers are the business of the check that measured.
-    panels = [m for m in found.panels if len(m.panel.runs) > 1]
-    for m in panels:
-        judged += _judge(m, site, change, reference, len(panels), found.controls)
+    for m in found.with_past:
+        judged += _judge(m, site, change, reference, len(found.with_past), found.controls)
     judged = _over_benchmarks(judged)
     whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
@@ -155,14 +154,14 @@ def _judge(
     """Judge one panel: every unit against its past and its peers; after a change also what it touched, as a set."""
     settings = fleet.Settings(panels=panels)
     alone = list(fleet.judge_fleet(m.panel, settings))
+    roles = {u: _role(u, m.panel.unit_kind, change, site) for u in m.panel.units}
     together: list[Judged] = []
     if change is not None and reference.run is not None and reference.run.run in m.panel.runs[:-1]:
-        roles = {u: _role(u, m.panel.unit_kind, change, site) for u in m.panel.units}
         touched = [u for u, role in roles.items() if role == "touched"]
         controls = [u for u, role in roles.items() if role == "control"]
-        before = measured.only_runs(m.panel, (reference.run.run,))
-        after = measured.only_runs(m.panel, m.panel.runs[-1:])
-        known = paired.PairedSettings(noise=noise_of(measured.only_runs(m.panel, m.panel.runs[:-1])))
+        before = m.panel.of_runs((reference.run.run,))
+        after = m.panel.of_runs(m.panel.runs[-1:])
+        known = paired.PairedSettings(noise=noise_of(m.panel.of_runs(m.panel.runs[:-1])))
         # One unit with nothing beside it, as a benchmark of all nodes is, is no set: its own past judges it better.
         if len(touched) > 1 or (touched and controls):
             found = paired.assess_panels(before, after, changed=touched, controls=controls, settings=known)
@@ -176,15 +175,16 @@ def _judge(
                 # Too few runs for a past of each unit: launches before and after, beside the controls, say more.
                 paired_units = {j.subject: j for j in found.units}
                 alone = [paired_units.get(j.subject, j) for j in alone]
-    groups = {(kind, name): _in_group(m, kind, name) for kind, names in m.panel.groups.items() for name in set(names)}
-    return [
-        Judged(j, m, _role(j.subject, j.subject_kind, change, site), groups.get((j.subject_kind, j.subject), ()))
-        for j in alone
-    ] + together
-
-
-def _in_group(m: Measured, kind: str, name: str) -> tuple[str, ...]:
-    return tuple(u for u, of in zip(m.panel.units, m.panel.groups[kind], strict=True) if of == name)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for kind, names in m.panel.groups.items():
+        for unit, name in zip(m.panel.units, names, strict=True):
+            groups.setdefault((kind, name), []).append(unit)
+    out = []
+    for j in alone:
+        known_role = j.subject_kind == m.panel.unit_kind and j.subject in roles
+        role = roles[j.subject] if known_role else _role(j.subject, j.subject_kind, change, site)
+        out.append(Judged(j, m, role, tuple(groups.get((j.subject_kind, j.subject), ()))))
+    return out + together
 
 
 def _over_benchmarks(judged: Sequence[Judged]) -> list[Judged]:

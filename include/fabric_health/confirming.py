@@ -9,15 +9,15 @@ alone, so that a repeated stage reads back what was launched and launches only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fabric_health import beside, launching
 from fabric_health.checks import registry
 from fabric_health.checks.check import Launch
-from fabric_health.checks.collectives.asked import Asked, asked
-from fabric_health.checks.collectives.launches import fleet_spec
+from fabric_health.checks.collectives.asked import Asked, of_fleet
+from fabric_health.checks.collectives.launches import again
 from fabric_health.checks.collectives.settings import settings
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
@@ -25,7 +25,7 @@ from fabric_health.datasets.contracts import Row
 from fabric_health.isolating import Budget, Launches
 from fabric_health.isolation_cases import CHECK
 from fabric_health.measured import Measured, Measurements
-from fabric_health.site import Node, Site
+from fabric_health.site import Site
 from fabric_health.verdict import fleet
 from fabric_health.verdict.comparability import fields_of
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 PART = f"{CHECK}.confirm"
 _PREFIX = "confirm-"
-_ENGINES = ("nccl-tests", "lab_fleet")
 
 
 def confirm(rooms: Rooms, run: RunDocument, read: Callable[[], Measurements]) -> Measurements:
@@ -101,41 +100,30 @@ class _Extra:
 
 def _wanted(found: Measurements, plan: Plan, site: Site, run: str, number: int) -> Iterator[Launch]:
     """Yield the launches of a round: the same benchmark again, of nodes on the suspects alone."""
-    judged = [m for m in found.panels if len(m.panel.runs) > 1]
-    levels = fleet.Settings(panels=max(1, len(judged)))
-    for panel, m in enumerate(judged, 1):
+    levels = fleet.Settings(panels=max(1, len(found.with_past)))
+    for panel, m in enumerate(found.with_past, 1):
         template = _template(m, plan)
         suspects = fleet.suspects(m.panel, levels) if template is not None else {}
         if template is None or not suspects:
             continue
         launch, of = template
         for i in range(1, max(suspects.values()) + 1):
-            nodes = _nodes(m, launch, suspects, i, site)
-            if nodes:
+            # Suspects that still need one; of rails all, as one rail needs all its nodes.
+            rail = m.panel.unit_kind == "rail"
+            units = launch.units if rail else [u for u in launch.units if suspects.get(u, 0) >= i]
+            if units:
                 name = f"{_PREFIX}{number}-{panel}-{launch.name.rsplit('-', 1)[0]}-{i}"
-                lab = run if of.engine == "lab_fleet" else None
-                spec = fleet_spec(settings(site).nccl, name, of.workload, of.grouping, nodes, lab=lab)
-                yield Launch(name, spec, tuple(n.name for n in nodes), origin=launch.origin)
-
-
-def _nodes(m: Measured, launch: Launch, suspects: Mapping[str, int], i: int, site: Site) -> list[Node]:
-    """Return the nodes of the ``i``-th launch: suspects that still need one; of rails all, as one rail needs them."""
-    names = launch.units if m.panel.unit_kind == "rail" else [u for u in launch.units if suspects.get(u, 0) >= i]
-    return [n for n in map(site.unit, names) if isinstance(n, Node)]
+                yield again(launch, of, units, name, site, run)
 
 
 def _template(m: Measured, plan: Plan) -> tuple[Launch, Asked] | None:
     """Return a launch of the plan that measured a panel of nodes or rails, None where there is none."""
     fields = fields_of(m.panel.comparability)
-    if m.check != CHECK or m.panel.unit_kind not in ("node", "rail") or fields.get("engine") not in _ENGINES:
+    if m.check != CHECK or m.panel.unit_kind not in ("node", "rail"):
         return None
-    for launch in plan.launches:
-        try:
-            of = asked(launch)
-        except (ValueError, KeyError):
-            continue
+    for launch, of in of_fleet(plan.launches):
         alike = (of.engine, of.grouping, of.workload)
         same_units = m.panel.unit_kind == "rail" or set(m.panel.units) & set(launch.units)
-        if alike == (fields["engine"], m.panel.unit_kind, fields.get("collective")) and same_units:
+        if alike == (fields.get("engine"), m.panel.unit_kind, fields.get("collective")) and same_units:
             return launch, of
     return None

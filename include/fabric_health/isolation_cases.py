@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fabric_health.checks.check import Launch
-from fabric_health.checks.collectives.asked import asked
+from fabric_health.checks.collectives.asked import FLEET_ENGINES, asked
 from fabric_health.checks.collectives.failing import RULE as BENCHMARK_RUNS
 from fabric_health.checks.collectives.failing import benchmark_of
 from fabric_health.checks.collectives.group_test import COLLECTIVE, group_spec
@@ -29,7 +29,7 @@ CHECK = "collectives"
 PART = f"{CHECK}.isolation"
 RULE = "isolated"
 _STARTED_BY = {"rail_as_fast_as_peers": "rail", "node_as_fast_as_peers": "node", "ranks_as_fast_as_peers": "ranks"}
-_ENGINES = ("nccl-tests", "lab_fleet", "gloo")
+_ENGINES = (*FLEET_ENGINES, "gloo")
 _NAMED = 5
 
 

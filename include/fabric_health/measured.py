@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from fabric_health.datasets.store import ObjectStore
 from fabric_health.site import Site
 from fabric_health.verdict.comparability import differing, fields_of
 from fabric_health.verdict.metrics import JUDGED
-from fabric_health.verdict.panel import Panel
+from fabric_health.verdict.panel import Panel, performance_of
 
 _QUERY = """
 SELECT run, produced_at, launch, "check", unit, unit_kind, metric, value, unit_of_measure, comparability, origin
@@ -58,6 +58,11 @@ class Measurements:
     incomparable: tuple[Incomparable, ...] = ()
     controls: tuple[Measured, ...] = ()
 
+    @property
+    def with_past(self) -> tuple[Measured, ...]:
+        """The panels that an earlier run measured in the same way: only these can be compared."""
+        return tuple(m for m in self.panels if len(m.panel.runs) > 1)
+
 
 def read(store: ObjectStore, site: Site, key: RunKey, earlier: Sequence[str]) -> Measurements:
     """Return panels of everything that run ``key`` measured and that gets a verdict, with ``earlier`` runs before it.
@@ -93,23 +98,22 @@ def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] |
     keys = table.select([*kinds, "run"]).group_by([*kinds, "run"]).aggregate([]).to_pylist()
     now = [k for k in keys if k["run"] == run]
     before = [k for k in keys if k["run"] != run]
-    panels, odd, controls = [], [], []
+    panels: list[Measured] = []
+    odd: list[Incomparable] = []
+    controls: list[Measured] = []
     for k in _largest(now):
         mask = pc.equal(table["metric"], k["metric"])
         for name in ("comparability", "unit_kind", "check"):
             mask = pc.and_(mask, pc.equal(table[name], k[name]))
         rows = table.filter(mask)
         panel = _panel(rows, k, groups or {})
-        if k["unit_kind"] == CONTROL_RAIL:
-            controls.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
-            continue
-        if len(panel.runs) > 1:
-            panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
+        beside = k["unit_kind"] == CONTROL_RAIL
+        (controls if beside else panels).append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
+        if beside or len(panel.runs) > 1:
             continue
         alike = [b["comparability"] for b in before if all(b[n] == k[n] for n in ("metric", "check", "unit_kind"))]
         closest = min(alike, key=lambda other: (len(differing(other, k["comparability"])), other), default=None)
         odd.append(Incomparable(k["check"], k["metric"], k["unit_kind"], k["comparability"], closest, panel.units))
-        panels.append(Measured(panel, k["check"], k["unit_of_measure"], k["origin"]))
     return Measurements(tuple(panels), tuple(odd), tuple(controls))
 
 
@@ -143,8 +147,7 @@ def _panel(rows: pa.Table, k: Mapping[str, str], groups: Mapping[str, Mapping[st
     number = np.arange(len(cell)) - np.repeat(first, np.diff(np.r_[first, len(cell)]))
     raw = np.full((len(runs), int(number.max()) + 1, len(units)), np.nan)
     raw[cell // len(units), number, cell % len(units)] = value
-    raw[~(np.isfinite(raw) & (raw > 0))] = np.nan
-    performance = np.log(raw) if metric.higher_is_better else -np.log(raw)
+    performance = performance_of(metric, raw)
     named = {kind: tuple(of.get(u, "?") for u in units) for kind, of in groups.items() if any(u in of for u in units)}
     at = tuple(_utc(starts[r]) for r in runs)
     return Panel(metric, k["comparability"], k["unit_kind"], tuple(runs), at, tuple(units), performance, named)
@@ -152,18 +155,3 @@ def _panel(rows: pa.Table, k: Mapping[str, str], groups: Mapping[str, Mapping[st
 
 def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
-
-
-def only_runs(panel: Panel, runs: Collection[str]) -> Panel:
-    """Return the panel of some of its runs, in its own order."""
-    at = [i for i, r in enumerate(panel.runs) if r in runs]
-    return Panel(
-        panel.metric,
-        panel.comparability,
-        panel.unit_kind,
-        tuple(panel.runs[i] for i in at),
-        tuple(panel.at[i] for i in at),
-        panel.units,
-        panel.performance[at],
-        panel.groups,
-    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -55,15 +55,21 @@ class Panel:
         """Return the panel of some of its units, in its own order; units that it lacks are left out."""
         wanted = set(units)
         at = [i for i, u in enumerate(self.units) if u in wanted]
-        return Panel(
-            self.metric,
-            self.comparability,
-            self.unit_kind,
-            self.runs,
-            self.at,
-            tuple(self.units[i] for i in at),
-            self.performance[:, :, at],
-            {kind: tuple(names[i] for i in at) for kind, names in self.groups.items()},
+        return replace(
+            self,
+            units=tuple(self.units[i] for i in at),
+            performance=self.performance[:, :, at],
+            groups={kind: tuple(names[i] for i in at) for kind, names in self.groups.items()},
+        )
+
+    def of_runs(self, runs: Collection[str]) -> Panel:
+        """Return the panel of some of its runs, in its own order; runs that it lacks are left out."""
+        at = [i for i, r in enumerate(self.runs) if r in runs]
+        return replace(
+            self,
+            runs=tuple(self.runs[i] for i in at),
+            at=tuple(self.at[i] for i in at),
+            performance=self.performance[at],
         )
 
 
@@ -92,10 +98,15 @@ def panel_of(
     raw = np.full((len(runs), launches, len(units)), np.nan)
     for (r, u), held in cells.items():
         raw[r, : len(held), u] = held
-    raw[~(np.isfinite(raw) & (raw > 0))] = np.nan
-    performance = np.log(raw) if metric.higher_is_better else -np.log(raw)
+    performance = performance_of(metric, raw)
     named = {kind: tuple(of.get(u, "?") for u in units) for kind, of in (groups or {}).items()}
     return Panel(metric, comparability, unit_kind, runs, tuple(started[r] for r in runs), units, performance, named)
+
+
+def performance_of(metric: Metric, values: Floats) -> Floats:
+    """Return log performance of values of a metric; NaN for what is no positive finite number: not measured."""
+    measured = np.where(np.isfinite(values) & (values > 0), values, np.nan)
+    return np.asarray(np.log(measured) if metric.higher_is_better else -np.log(measured))
 
 
 def loss_of(difference: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,8 @@ from fabric_health.checks.check import Launch
 from fabric_health.jobs.spec import JobSpec
 
 Engine = Literal["gloo", "nccl-tests", "lab_fleet", "perftest"]
+# Engines that measure nodes of the site: one program a collective, in groups of ranks.
+FLEET_ENGINES: tuple[Engine, ...] = ("nccl-tests", "lab_fleet")
 LAB_PROGRAM = "fabric_health.lab.fleet.all_reduce_perf"
 SPLIT = "NCCL_TESTS_SPLIT"
 _TIMING = {"0": "rank0", "1": "avg", "2": "min", "3": "max"}
@@ -68,6 +70,17 @@ def asked(launch: Launch) -> Asked:
     if "--devices" in argv and "--" in argv[:-1]:
         return _pair(spec)
     raise ValueError(f"launch {launch.name}: {' '.join(argv)[:200]} is no job of this check")
+
+
+def of_fleet(launches: Iterable[Launch]) -> Iterator[tuple[Launch, Asked]]:
+    """Yield the launches that measure nodes of the site, with what each asks for; others are passed over."""
+    for launch in launches:
+        try:
+            of = asked(launch)
+        except (ValueError, KeyError):
+            continue
+        if of.engine in FLEET_ENGINES:
+            yield launch, of
 
 
 def _pair(spec: JobSpec) -> Asked:

@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabric_health.checks.check import Context, Launch, RowSet
-from fabric_health.checks.collectives.asked import asked
+from fabric_health.checks.collectives.asked import FLEET_ENGINES, asked
 from fabric_health.checks.collectives.tables import LaunchProblem
 from fabric_health.datasets.tables import Finding, Severity, finding
 from fabric_health.evidence import ReachStatus
 
 CHECK = "collectives"
 RULE = "benchmark_runs"
-_ENGINES = ("nccl-tests", "lab_fleet")
 _FAILS = ("launch_completes", "tool_reports_no_error", "no_wrong_results")
 _ELSEWHERE = "hosts_as_asked"
 
@@ -58,7 +57,7 @@ def benchmark_of(launch: Launch) -> tuple[str, tuple[str, ...], str, str] | None
         want = asked(launch)
     except (ValueError, KeyError):
         return None
-    if want.engine not in _ENGINES or len(want.nodes) < 2:
+    if want.engine not in FLEET_ENGINES or len(want.nodes) < 2:
         return None
     return want.engine, launch.units, want.workload, want.grouping
 

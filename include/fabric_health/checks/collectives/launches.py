@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from fabric_health.checks.check import Launch
-from fabric_health.checks.collectives.asked import LAB_PROGRAM, SPLIT
+from fabric_health.checks.collectives.asked import LAB_PROGRAM, SPLIT, Asked
 from fabric_health.checks.collectives.pair_plan import pair_launches
 from fabric_health.checks.collectives.settings import GlooSettings, NcclSettings, Settings, settings
 from fabric_health.jobs.spec import JobSpec, Resources
@@ -116,6 +116,14 @@ def _benchmarks(nccl: NcclSettings, nodes: int) -> Iterator[tuple[str, str]]:
     for grouping in dict.fromkeys(nccl.groups if nodes > 1 else ("all",)):
         for collective in nccl.collectives if grouping == "all" else nccl.group_collectives:
             yield grouping, collective
+
+
+def again(launch: Launch, of: Asked, units: Sequence[str], name: str, site: Site, run: str) -> Launch:
+    """Return a launch of the fleet again, under another name and on some of its nodes."""
+    nodes = [n for n in map(site.unit, units) if isinstance(n, Node)]
+    lab = run if of.engine == "lab_fleet" else None
+    spec = fleet_spec(settings(site).nccl, name, of.workload, of.grouping, nodes, lab=lab)
+    return Launch(name, spec, tuple(n.name for n in nodes), origin=launch.origin)
 
 
 def fleet_spec(

@@ -16,7 +16,7 @@ from fabric_health.checks.collectives.arithmetic import (
     algorithm_bandwidth,
     bus_factor,
 )
-from fabric_health.checks.collectives.asked import Asked
+from fabric_health.checks.collectives.asked import FLEET_ENGINES, Asked
 from fabric_health.checks.collectives.parsers.reading import Device, Line, Reading
 from fabric_health.evidence import CommandResult
 
@@ -239,12 +239,7 @@ def _time_fits(line: Line) -> bool:
 
 
 def _transport(want: Asked, seen: Seen, transport: str) -> Iterator[Problem]:
-    if (
-        transport != "rdma"
-        or len(want.nodes) < 2
-        or want.grouping == "node"
-        or want.engine not in ("nccl-tests", "lab_fleet")
-    ):
+    if transport != "rdma" or len(want.nodes) < 2 or want.grouping == "node" or want.engine not in FLEET_ENGINES:
         return
     if seen.transport is None or "NET/" not in seen.transport:
         if want.engine == "nccl-tests":
