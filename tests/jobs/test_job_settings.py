@@ -34,12 +34,35 @@ def test_a_cluster_needs_a_namespace_and_images_only():
             {"kubernetes": {**CLUSTER["kubernetes"], "host_network": True, "multi_node": "volcano"}},
             "host_network with ssh_port 22",
         ),
+        ({"kubernetes": {**CLUSTER["kubernetes"], "models": {}}}, "jobs.kubernetes.models.claim: required key"),
+        *(
+            ({"kubernetes": {**CLUSTER["kubernetes"], "models": {"claim": "models", key: value}}}, message)
+            for key, value, message in [
+                ("mount", "models", "expected an absolute path"),
+                ("mount", "/a/../b", "expected an absolute path"),
+                ("mount", "//models", "expected an absolute path"),
+                ("mount", "/", "expected an absolute path"),
+                ("mount", "/dev/shm", "hides /dev"),
+                ("mount", "/opt", "hides /opt/fabric-health"),
+                ("sub_path", "/abs", "expected the relative path"),
+                ("sub_path", "../up", "expected the relative path"),
+                ("sub_path", "", "expected the relative path"),
+                ("claim", "Not_A_Name", "jobs.kubernetes.models.claim"),
+            ]
+        ),
     ],
 )
 def test_a_fault_names_its_key(change, message):
     with pytest.raises(SiteError) as raised:
         parse({**CLUSTER, **change}, "site.yaml")
     assert message in str(raised.value)
+
+
+def test_models_are_at_a_path_of_their_own():
+    models = {"claim": "models", "sub_path": "fabric/models"}
+    made = parse({**CLUSTER, "kubernetes": {**CLUSTER["kubernetes"], "models": models}}, "site.yaml").in_cluster
+    assert made.models
+    assert (made.models.mount, made.models.sub_path) == ("/models", "fabric/models")
 
 
 def test_placeholders_are_filled_and_other_braces_kept():

@@ -154,6 +154,21 @@ def test_a_job_sees_its_own_environment_and_none_of_ours(backend, monkeypatch):
     assert b"s3cret-value" not in kept
 
 
+def test_models_stay_from_job_to_job_in_a_folder_of_ours_alone(backend, tmp_path):
+    source = "import os,sys; m = sys.argv[1] + '/m'; open(m, 'a').write('x'); print(os.environ['M'], open(m).read())"
+    for name, seen in (("one", "x"), ("two", "xx")):
+        spec = JobSpec(name, "self", ("{python}", "-c", source, "{models}"), env={"M": "{models}/tiny"})
+        result = backend.run(spec, print)
+        backend.release(name)
+        assert result.stdout.split() == [f"{backend.home}/models/tiny", seen], result
+    assert (backend.home / "models").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_job_without_models_makes_no_folder_for_them(backend):
+    assert backend.run(JobSpec("x", "self", ("{python}", "-c", "")), print).exit_code == 0
+    assert not (backend.home / "models").exists()
+
+
 def test_a_secret_that_is_not_there_keeps_the_job_from_starting(backend):
     result = backend.run(python("pass", secrets={"KEY": SecretReference("nowhere", "password")}), quiet)
     assert result.status is JobStatus.NOT_STARTED

@@ -58,6 +58,19 @@ ALL = [
 ]
 
 
+MODELS = {"claim": "models", "mount": "/srv/models", "sub_path": "fabric-health"}
+WITH_MODELS = (
+    replace(ONE, argv=("{python}", "{tool}/measure.py", "--model", "{models}/tiny"), env={}),
+    replace(ONE, argv=("x",), env={"HF_HOME": "{models}/.cache"}),
+    replace(MANY, argv=("mpirun", "{rank}", "x", "{models}/tiny")),
+    replace(ELASTIC, argv=("{python}", "{tool}/train.py", "--model={models}/tiny")),
+)
+ALL += [
+    (spec, {"models": MODELS, "run_as_user": 1000, "ssh_port": 2222}, k)
+    for spec, k in zip(WITH_MODELS, (POD, POD, MPI_JOB, ELASTIC_JOB), strict=True)
+]
+
+
 def pod_specs(built: manifests.Job) -> list[dict]:
     found = []
 
@@ -212,6 +225,36 @@ def test_a_volcano_job_completes_with_its_launcher_and_fails_with_any_pod():
     assert spec["policies"] == [{"events": ["PodFailed", "PodEvicted"], "action": "TerminateJob"}]
     assert spec["minAvailable"] == 1 + worker["replicas"] == 3
     assert "--publish-not-ready-addresses" in spec["plugins"]["svc"]
+
+
+@pytest.mark.parametrize("spec", WITH_MODELS)
+@pytest.mark.parametrize("sub_path", ["fabric-health", None])
+def test_models_are_on_a_volume_that_every_pod_of_the_job_may_write(spec, sub_path):
+    built = job(spec, models={**MODELS, "sub_path": sub_path}, run_as_user=1000, ssh_port=2222)
+    pods = pod_specs(built)
+    for pod in pods:
+        assert {"name": "models", "persistentVolumeClaim": {"claimName": "models"}} in pod["volumes"]
+        (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "models"]
+        assert mount == {"name": "models", "mountPath": "/srv/models", **({"subPath": sub_path} if sub_path else {})}
+        assert pod["securityContext"]["fsGroup"] == 1000
+    assert "{models}" not in json.dumps(built.manifest)
+    assert "/srv/models/" in json.dumps(built.manifest)
+
+
+def test_only_jobs_that_name_models_mount_them():
+    for spec in (ONE, MANY, ELASTIC):
+        assert '"models"' not in json.dumps(job(spec, models=MODELS).manifest)
+
+
+@pytest.mark.parametrize("spec", WITH_MODELS)
+def test_a_job_that_needs_models_is_refused_by_a_site_without_a_volume_for_them(spec):
+    with pytest.raises(UsageError, match=r"needs \{models\}.*jobs\.kubernetes\.models with `claim`"):
+        job(spec)
+
+
+def test_values_of_the_environment_are_filled_as_on_the_other_backend():
+    container = job(replace(ONE, env={"OUT": "{artefacts}/x"})).manifest["spec"]["containers"][0]
+    assert {"name": "OUT", "value": "/artefacts/x"} in container["env"]
 
 
 def test_a_tool_without_an_image_is_named():

@@ -1,4 +1,4 @@
-"""Placeholders in a job's command line, filled in by the backend that runs it."""
+"""Placeholders in a job's command line and environment, filled in by the backend that runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from fabric_health.errors import UsageError
 
 RANK = "{rank}"
-_PLACEHOLDER = re.compile(r"\{(python|tool|artefacts|hosts)\}")
+MODELS = "{models}"
+_PLACEHOLDER = re.compile(r"\{(python|tool|artefacts|hosts|models)\}")
 
 
 def filled(argv: tuple[str, ...], values: Mapping[str, str], rank: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -34,3 +35,16 @@ def filled(argv: tuple[str, ...], values: Mapping[str, str], rank: tuple[str, ..
         return values[found[1]]
 
     return tuple(_PLACEHOLDER.sub(value, a) for a in argv)
+
+
+def filled_env(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return plain environment values with their placeholders filled. Raises UsageError for a name that is none."""
+    for name in env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(f"environment variable {name!r}: expected letters, digits and underscores")
+    return {k: filled((v,), values)[0] for k, v in env.items()}
+
+
+def uses_models(argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+    """Return whether a job's command line or its environment names the folder of models."""
+    return any(MODELS in text for text in (*argv, *env.values()))

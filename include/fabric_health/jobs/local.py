@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fabric_health.connections import ConnectionSource
-from fabric_health.errors import FabricHealthError, UsageError
+from fabric_health.errors import FabricHealthError
 from fabric_health.jobs import environments
-from fabric_health.jobs.argv import filled
+from fabric_health.jobs.argv import filled, filled_env, uses_models
 from fabric_health.jobs.rank_artefacts import Taken, asked_of_ranks, rank_words, room_bytes, take_out
 from fabric_health.jobs.references import value_of
 from fabric_health.jobs.spec import JobResult, JobSpec, JobStatus
@@ -125,6 +125,9 @@ class LocalBackend:
     def _start(self, folder: Path, spec: JobSpec, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
         for part in ("work", "artefacts"):
             (folder / part).mkdir()
+        if uses_models(spec.argv, spec.env):
+            # What jobs leave there serves later ones and other runs: no job's release deletes it.
+            (self.home / "models").mkdir(mode=0o700, parents=True, exist_ok=True)
         request = Request(argv, spec.time_limit_s, _output_bytes(spec), fingerprint(spec))
         (folder / "request.json").write_text(json.dumps(asdict(request)), encoding="utf-8")
         supervisor = [sys.executable, "-I", "-m", "fabric_health.jobs.supervise", str(folder)]
@@ -138,6 +141,7 @@ class LocalBackend:
             "tool": str(self.tools / spec.tool),
             "artefacts": str(folder / "artefacts"),
             "hosts": ",".join(spec.nodes),
+            "models": str(self.home / "models"),
         }
 
     def _environment(self, spec: JobSpec, python: Path, folder: Path) -> dict[str, str]:
@@ -234,14 +238,6 @@ def folder_name(name: str) -> str:
     """Return a folder name for any name: readable, short enough for sockets below it, distinct for distinct names."""
     slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40] or "job"
     return slug if slug == name else f"{slug}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def filled_env(env: Mapping[str, str], places: Mapping[str, str]) -> dict[str, str]:
-    """Return plain environment values with their placeholders filled. Raises UsageError for a name that is none."""
-    for name in env:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"environment variable {name!r}: expected letters, digits and underscores")
-    return {k: filled((v,), places)[0] for k, v in env.items()}
 
 
 def _ended(folder: Path) -> Ended | None:

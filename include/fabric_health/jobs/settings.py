@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fabric_health.errors import SiteError, settings_error
 from fabric_health.site import Identifier, Site
 from fabric_health.site_pods import Toleration
 
+# What Kubernetes takes for the name of a volume claim.
+_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 # What Kubernetes takes for the name of a namespace, a service account or a label's value.
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+# What pods have of their own, and what no volume may hide.
+_TAKEN = ("/artefacts", "/bin", "/dev", "/etc", "/lib", "/opt/fabric-health", "/proc", "/sbin", "/sys", "/usr")
+_PATH = r"(/[A-Za-z0-9_.+@-]+)+"
 _IMAGE = r"^[a-z0-9][a-z0-9._:/@-]{0,500}$"
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class ModelVolume(_Model):
+    """Where models stay from job to job: a volume claim in the jobs' namespace, written by quantisation jobs."""
+
+    claim: str = Field(pattern=_NAME, description="name of the PersistentVolumeClaim")
+    mount: str = Field("/models", description="absolute path at which pods see it")
+    sub_path: str | None = Field(None, description="folder within the volume, relative; default: its root")
+
+    @field_validator("mount")
+    @classmethod
+    def _apart(cls, path: str) -> str:
+        if not re.fullmatch(_PATH, path) or posixpath.normpath(path) != path or len(path) > 200:
+            raise ValueError(f"{path!r}: expected an absolute path without `..` or a final slash, e.g. /models")
+        taken = [t for t in _TAKEN if path == t or path.startswith(f"{t}/") or t.startswith(f"{path}/")]
+        if taken:
+            raise ValueError(f"{path!r} hides {taken[0]} of the pods; expected a path of its own, e.g. /models")
+        return path
+
+    @field_validator("sub_path")
+    @classmethod
+    def _within(cls, path: str | None) -> str | None:
+        if path is None:
+            return None
+        if not re.fullmatch(_PATH, f"/{path}") or posixpath.normpath(f"/{path}") != f"/{path}" or len(path) > 200:
+            raise ValueError(f"{path!r}: expected the relative path of a folder without `..`, e.g. fabric/models")
+        return path
 
 
 class KubernetesSettings(_Model):
@@ -46,6 +79,9 @@ class KubernetesSettings(_Model):
     ssh_port: int = Field(22, ge=1, le=65535, description="of MPI workers; with host_network other than 22")
     home: str = Field(
         "/root", pattern=r"^/[\w./-]{1,200}$", description="home of the images' user: where MPI's keys are mounted"
+    )
+    models: ModelVolume | None = Field(
+        None, description="volume for the jobs that train, quantise or serve models; such a job is refused without it"
     )
     run_as_user: int | None = Field(None, ge=1, description="numeric user of pods; default: the image's")
     start_limit_s: float = Field(

@@ -47,7 +47,8 @@ class JobSpec:
     ``tool`` names the locked environment of the local backend (``include/tools/<tool>``; "" and "self" are the
     interpreter that runs fabric-health) and the key of the image in the site's ``images``; ``argv`` is a list
     (``{python}`` stands for the environment's interpreter, ``{tool}`` for the tool's folder, ``{artefacts}`` for the
-    directory whose files are kept, ``{hosts}`` for the comma-separated host list). The word ``{rank}``, before the
+    directory whose files are kept, ``{hosts}`` for the comma-separated host list, ``{models}`` for the folder in which
+    models stay from job to job; so they do in values of ``env``). The word ``{rank}``, before the
     ranks' command line within the launcher's, says that rank 0 writes the artefacts, on a node that need not be the
     launcher's. ``env`` holds plain values, ``secrets`` references. ``nodes`` are the units it must run on,
     ``ranks_per_node`` processes on each.

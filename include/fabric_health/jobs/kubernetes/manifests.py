@@ -13,10 +13,10 @@ from importlib import resources
 from typing import Any
 
 from fabric_health.errors import UsageError
-from fabric_health.jobs.argv import filled
+from fabric_health.jobs.argv import MODELS, filled, filled_env, uses_models
 from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCANO_JOB, Kind
 from fabric_health.jobs.rank_artefacts import asked_of_ranks, rank_words, room_bytes
-from fabric_health.jobs.settings import KubernetesSettings
+from fabric_health.jobs.settings import KubernetesSettings, ModelVolume
 from fabric_health.jobs.spec import JobSpec
 
 Json = dict[str, Any]
@@ -231,7 +231,11 @@ class _Build:
 
     def _pod_spec(self, container: Json, nodes: list[str], spread: bool = False) -> Json:
         s = self.settings
-        user = {"runAsNonRoot": True, "runAsUser": s.run_as_user, "fsGroup": s.run_as_user} if s.run_as_user else {}
+        user: Json = {}
+        if s.run_as_user:
+            # A volume of models is large: its files change hands once, not before every pod.
+            group = {"fsGroup": s.run_as_user, "fsGroupChangePolicy": "OnRootMismatch"}
+            user = {"runAsNonRoot": True, "runAsUser": s.run_as_user, **group}
         pod: Json = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
@@ -246,6 +250,7 @@ class _Build:
                     "emptyDir": {"medium": "Memory", "sizeLimit": f"{self.spec.resources.shared_memory_mib}Mi"},
                 },
                 {"name": "artefacts", "emptyDir": {}},
+                *self._models_volume(),
             ],
         }
         affinity: Json = {}
@@ -289,11 +294,47 @@ class _Build:
             "volumeMounts": [
                 {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
                 {"name": "artefacts", "mountPath": ARTEFACTS},
+                *self._models_mount(),
             ],
         }
 
+    @property
+    def _models(self) -> ModelVolume | None:
+        """The volume of models where the job names it. Raises UsageError where the site has none."""
+        if not uses_models(self.spec.argv, self.spec.env):
+            return None
+        if self.settings.models is None:
+            raise UsageError(
+                f"job {self.spec.name!r} needs {MODELS}, and the site names no volume for models; expected "
+                "jobs.kubernetes.models with `claim`, the name of a PersistentVolumeClaim in namespace "
+                f"{self.settings.namespace!r} (docs/jobs.md)"
+            )
+        return self.settings.models
+
+    def _models_volume(self) -> list[Json]:
+        models = self._models
+        return [{"name": "models", "persistentVolumeClaim": {"claimName": models.claim}}] if models else []
+
+    def _models_mount(self) -> list[Json]:
+        models = self._models
+        if models is None:
+            return []
+        below = {"subPath": models.sub_path} if models.sub_path else {}
+        return [{"name": "models", "mountPath": models.mount, **below}]
+
+    def _places(self, hosts: tuple[str, ...]) -> dict[str, str]:
+        models = self._models
+        return {
+            "python": "python3",
+            "tool": f"{TOOLS}/{self.spec.tool}",
+            "artefacts": ARTEFACTS,
+            "hosts": ",".join(hosts),
+            **({"models": models.mount} if models else {}),
+        }
+
     def _env(self) -> list[Json]:
-        plain: list[Json] = [{"name": k, "value": v} for k, v in sorted(self.spec.env.items())]
+        filled_in = filled_env(self.spec.env, self._places(self.spec.nodes))
+        plain: list[Json] = [{"name": k, "value": v} for k, v in sorted(filled_in.items())]
         refs: list[Json] = [
             {"name": k, "valueFrom": {"secretKeyRef": {"name": secret_name(r.connection), "key": r.field}}}
             for k, r in sorted(self.spec.secrets.items())
@@ -314,12 +355,7 @@ class _Build:
         return {"requests": amounts, "limits": amounts}
 
     def _wrapped(self, hosts: tuple[str, ...], wait_for: tuple[str, ...] = ()) -> list[str]:
-        places = {
-            "python": "python3",
-            "tool": f"{TOOLS}/{self.spec.tool}",
-            "artefacts": ARTEFACTS,
-            "hosts": ",".join(hosts),
-        }
+        places = self._places(hosts)
         apart = self._ranks_send
         request = {
             "nonce": self.nonce,
