@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from fabric_health.connections import Connection
-from fabric_health.errors import ConnectionSettingError
+from fabric_health.errors import ConnectionSettingError, UsageError
 from fabric_health.jobs.backend import run_all
 from fabric_health.jobs.local import MARK, LocalBackend, delete_left, folder_name
-from fabric_health.jobs.spec import JobSpec, JobStatus, SecretReference
+from fabric_health.jobs.spec import Disturbance, JobSpec, JobStatus, SecretReference
 
 
 def quiet(_message: str) -> None:
@@ -182,6 +182,21 @@ def test_a_program_or_a_tool_that_is_not_there(backend):
     result = backend.run(JobSpec("job", "nccl", ("{python}",)), quiet)
     assert result.status is JobStatus.NOT_STARTED
     assert "no tool 'nccl'" in result.reason
+
+
+def test_a_worker_pod_cannot_be_taken_away_where_there_are_none(backend):
+    spec = JobSpec("x", "self", ("{python}", "-c", "print()"), family="elastic", disturb=Disturbance())
+    result = backend.run(spec, print)
+    assert result.status is JobStatus.NOT_STARTED
+    assert "no worker pods to delete; leave `disturb` out" in result.reason
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rank_index": -1}, {"at_step": 0}, {"at_latest_s": 0}, {"at_latest_s": float("nan")}]
+)
+def test_a_disturbance_out_of_range_is_refused(wrong):
+    with pytest.raises(UsageError, match=f"disturbance: {next(iter(wrong))} is"):
+        Disturbance(**wrong)
 
 
 def test_the_time_limit_ends_a_job_that_ignores_being_asked(backend):

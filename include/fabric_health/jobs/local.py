@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fabric_health.connections import ConnectionSource
-from fabric_health.errors import FabricHealthError
+from fabric_health.errors import FabricHealthError, UsageError
 from fabric_health.jobs import environments
 from fabric_health.jobs.argv import filled, filled_env, uses_models
 from fabric_health.jobs.rank_artefacts import Taken, asked_of_ranks, rank_words, room_bytes, take_out
@@ -55,6 +55,11 @@ class LocalBackend:
         asked_at = datetime.now(UTC)
         folder = self._folder(spec.name)
         try:
+            if spec.disturb:
+                raise UsageError(
+                    f"job {spec.name!r}: the local backend has no worker pods to delete; leave `disturb` out: a program "
+                    "that runs here makes its faults itself"
+                )
             with self._starting(folder):
                 ended = self._found(folder, spec)
             if not ended:

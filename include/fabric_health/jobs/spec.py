@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from fabric_health.errors import UsageError
 from fabric_health.evidence import MIB
 
 
@@ -41,6 +42,29 @@ class RetryClass(StrEnum):
 
 
 @dataclass(frozen=True)
+class Disturbance:
+    """A fault made on purpose: one worker pod of an elastic job is deleted, once, while the job trains.
+
+    The worker is the one whose rank among the job's nodes is ``rank_index``, from 0. It is deleted when a worker's log
+    has a line ``EV {json}`` of kind ``step`` with a step of ``at_step`` or more, at the latest when the worker has run
+    for ``at_latest_s`` seconds. Raises UsageError for values that are out of range.
+    """
+
+    rank_index: int = 1
+    at_step: int = 20
+    at_latest_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("rank_index", self.rank_index, 0),
+            ("at_step", self.at_step, 1),
+            ("at_latest_s", self.at_latest_s, 1),
+        ):
+            if not least <= value < 1 << 31:
+                raise UsageError(f"disturbance: {name} is {value}; expected {least} or more")
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One workload.
 
@@ -55,6 +79,8 @@ class JobSpec:
     ``artefacts`` are file names below the artefact directory that are kept as evidence, each at most
     ``artefact_max_bytes``. ``family`` says how a job's nodes work together: ``mpi`` (one launcher starts the ranks
     over SSH; ``argv`` is the launcher's) or ``elastic`` (``argv`` runs on every node, and a node may be replaced).
+    ``disturb`` asks the backend to take a worker away from an elastic job: on Kubernetes alone. The local backend refuses
+    it, since programs there make their faults themselves.
     """
 
     name: str
@@ -71,6 +97,7 @@ class JobSpec:
     output_max_bytes: int = 16 * MIB
     retry: RetryClass = RetryClass.INFRASTRUCTURE
     family: Literal["mpi", "elastic"] = "mpi"
+    disturb: Disturbance | None = None
 
 
 class JobStatus(StrEnum):
