@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +15,6 @@ from fabric_health.datasets.tables import Coverage
 from fabric_health.errors import UsageError
 from fabric_health.history import load_part
 from fabric_health.isolation_cases import PART
-from fabric_health.jobs import environments
 from fabric_health.lab import lab
 
 pytestmark = pytest.mark.e2e
@@ -27,18 +25,10 @@ START = datetime(2026, 11, 30, 3, tzinfo=UTC)
 ABOUT_RANKS = ("ranks_as_fast_as_peers", "isolated")
 
 
-@pytest.fixture(scope="module")
-def with_torch(lab_home) -> None:
-    """Give the lab's home the environment that ``make run`` makes, or make it there: it takes a minute, once."""
-    kept = Path(os.environ.get("FABRIC_HEALTH_TEST_TOOLS", ROOT / ".fabric-health"))
-    environments.ensure(CHECK, ROOT / "include" / "tools", kept, print)
-    if not (lab_home.home / "tools").exists():
-        (lab_home.home / "tools").symlink_to(kept.resolve() / "tools")
-
-
 @pytest.fixture
-def run(healthy, monkeypatch, with_torch) -> Callable[..., tuple]:
+def run(healthy, monkeypatch, with_tools) -> Callable[..., tuple]:
     """Make runs of gloo alone, up to what is explained: ``launches`` small sweeps, and as many of three pairs."""
+    with_tools(healthy.home, CHECK)
     monkeypatch.setenv("FABRIC_HEALTH_HOME", str(healthy.home))
     chain = healthy.chain()
     gloo = {**chain.rooms.site.checks[CHECK]["gloo"], "collectives": ["all_reduce"], "max_bytes": 65536}
