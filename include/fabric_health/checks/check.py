@@ -32,7 +32,7 @@ class Launch:
     spec: JobSpec
     units: tuple[str, ...]
     origin: Literal["measured", "lab"] | None = None
-    unit_kind: Literal["node", "pair", "machine", "object_store"] = "node"
+    unit_kind: Literal["node", "pair", "machine", "object_store", "model", "job"] = "node"
     kind: Literal["launch"] = "launch"
 
 
