@@ -31,7 +31,11 @@ clean: stop ## Stop everything and delete the lab's state and results
 
 ##@ Develop
 .PHONY: test
-test: system-packages $(VENV)/.dev kubernetes-assets ## Lint, types, import rules, lock drift, and all tests
+test: system-packages $(VENV)/.uv ## Lint, types, import rules, lock drift, and all tests; makes beside it what they need
+	@$(BIN)/python tests/preparation/beside.py $(MAKE) --no-print-directory check
+
+.PHONY: check
+check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -4,15 +4,15 @@
 #
 # On Debian and its kin etcd, the Go compiler and the sources come from the distribution's signed archive through apt;
 # packages are unpacked below a temporary folder, nothing is installed and no root is needed. The API server takes about
-# six minutes of two cores; the result (about 100 MB) is kept.
+# six minutes of two cores; the result (about 100 MB) is kept. A second call waits for the first.
 set -euo pipefail
 
 assets=${KUBEBUILDER_ASSETS:-$HOME/.cache/fabric-health/kubebuilder}
-if [[ -x $assets/etcd && -x $assets/kube-apiserver ]]; then
-  echo "kubernetes assets are in $assets"
-  exit 0
-fi
-for tool in apt-get dpkg-deb make tar jq gcc; do
+there() {
+  [[ -x $assets/etcd && -x $assets/kube-apiserver ]] && echo "kubernetes assets are in $assets"
+}
+if there; then exit 0; fi
+for tool in apt-get dpkg-deb make tar jq gcc flock; do
   command -v "$tool" >/dev/null || {
     echo "error: $tool is missing; on systems without apt put etcd and kube-apiserver (setup-envtest use -p path)" \
       "in a folder and export KUBEBUILDER_ASSETS" >&2
@@ -21,6 +21,11 @@ for tool in apt-get dpkg-deb make tar jq gcc; do
 done
 
 mkdir -p "$assets"
+exec 9>"$assets/.lock"
+flock 9
+if there; then exit 0; fi
+chmod -R u+w "$assets"/build.* 2>/dev/null || true
+rm -rf "$assets"/build.*  # what one that was killed left
 work=$(mktemp -d "$assets/build.XXXXXX")
 trap 'chmod -R u+w "$work" 2>/dev/null; rm -rf "$work"' EXIT
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }

@@ -28,9 +28,9 @@ NODES = ("gpu-001", "gpu-002", "node-1")
 
 
 @pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The control plane. Where its programs are missing these tests fail: a tier that skips itself proves nothing."""
-    made = ControlPlane(tmp_path_factory.mktemp("plane"))
+def plane(tmp_path_factory: pytest.TempPathFactory, kubernetes_assets: Path) -> Iterator[ControlPlane]:
+    """The control plane. Without its programs these tests fail: a tier that skips itself proves nothing."""
+    made = ControlPlane(tmp_path_factory.mktemp("plane"), kubernetes_assets)
     try:
         made.start()
         extensions = client.ApiextensionsV1Api(made.client(ADMIN))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,10 +66,38 @@ def tool_python(tool: str) -> Path:
 @once
 def kubernetes_assets() -> Path:
     """Return the folder with etcd and kube-apiserver, made if need be. Raises NotPreparedError with its end."""
-    done = subprocess.run(
-        [ASSETS_SCRIPT], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    process = subprocess.Popen(
+        [ASSETS_SCRIPT],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
     )
-    if done.returncode:
-        end = "\n".join(done.stdout.splitlines()[-30:])
-        raise NotPreparedError(f"{ASSETS_SCRIPT.name} ended with {done.returncode}:\n{end}")
+    try:
+        said, _ = process.communicate()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+    if process.returncode:
+        end = "\n".join(said.splitlines()[-30:])
+        raise NotPreparedError(f"{ASSETS_SCRIPT.name} ended with {process.returncode}:\n{end}")
     return ASSETS
+
+
+def main() -> int:
+    """Make the environments that tests use, one after the other, also after one that cannot be made."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    failed = 0
+    for tool in USED:
+        try:
+            print(f"{time.strftime('%H:%M:%S')} {tool_python(tool)}", flush=True)
+        except NotPreparedError as error:
+            failed = 1
+            print(f"{time.strftime('%H:%M:%S')} {error}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
