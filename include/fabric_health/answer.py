@@ -135,7 +135,7 @@ def verdict_word(rows: Sequence[Verdict]) -> str:
     whole = next((r for r in rows if r.subject_kind == "run"), None)
     if whole is None:
         return NO_VERDICT
-    rests = any(r.layer for r in rows) or whole.outcome != Outcome.INCONCLUSIVE
+    rests = any(r.layer for r in rows if r.against == whole.against) or whole.outcome != Outcome.INCONCLUSIVE
     return whole.outcome if rests else NO_VERDICT
 
 

@@ -15,7 +15,7 @@ from fabric_health.datasets.verdict_tables import Verdict
 from fabric_health.measured import Incomparable, Measured
 from fabric_health.verdict import comparability
 from fabric_health.verdict.comparability import differing
-from fabric_health.verdict.outcome import Judgement, Outcome
+from fabric_health.verdict.outcome import Judgement, Layer, Outcome
 from fabric_health.verdict.panel import Panel
 from fabric_health.verdict.wording import listed
 
@@ -28,7 +28,7 @@ TOUCHED, CONTROLS, RUN = "touched", "controls", "run"
 CRITICAL_LOSS = 0.2
 _NAMED = 5
 # Kinds of units that are one thing; the others (a set, a rack, the fleet, a benchmark on all nodes) are several.
-SINGLE = frozenset({"node", "gpu", "nic", "rail", "link", "pair", "object_store"})
+SINGLE = frozenset({"node", "gpu", "nic", "rail", "link", "pair", "object_store", "model"})
 # Fields of a comparability key that say what was asked for. A run of other nodes or of a new benchmark has other values
 # by itself; all other fields were observed, and a difference in them is news.
 ASKED_FOR = frozenset(
@@ -36,6 +36,18 @@ ASKED_FOR = frozenset(
         *("engine", "sku", "group_kind", "nodes", "ranks", "ranks_per_node"),
         *("collective", "dtype", "redop", "root", "size_bytes", "in_place", "timing", "test"),
         *("op", "load", "object_bytes", "concurrency", "hosts", "clients", "tls", "percentiles"),
+        *(
+            "model",
+            "revision",
+            "scheme",
+            "task",
+            "items",
+            "flags",
+            "input_tokens",
+            "output_tokens",
+            "prompts",
+            "greedy",
+        ),
     }
 )
 
@@ -120,14 +132,15 @@ def label(m: Measured) -> str:
 
 
 def findings(judged: Sequence[Judged], odd: Sequence[Incomparable], why: str) -> list[Finding]:
-    """Return what a person has to look at: every regression, and what could not be compared though it was before.
+    """Return what a person has to look at: every unit that got slower, and what could not be compared though it was.
 
-    A unit whose metric regressed under several keys has one finding, of the largest loss.
+    A unit whose metric regressed under several keys has one finding, of the largest loss. What models answer has
+    findings of its own.
     """
     worst: dict[tuple[str, str], Judged] = {}
     for item in judged:
         j = item.judgement
-        if j.outcome is not Outcome.REGRESSED or j.loss is None:
+        if j.outcome is not Outcome.REGRESSED or j.loss is None or j.layer is Layer.QUALITY:
             continue
         key = (j.subject, label(item.measured))
         if key not in worst or j.loss > (worst[key].judgement.loss or 0):
@@ -310,6 +323,19 @@ def _weighs(x: Judged) -> bool:
 
 
 def _lost(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
+    answers = [x for x in lost if x.judgement.layer is Layer.QUALITY]
+    slow = [x for x in lost if x.judgement.layer is not Layer.QUALITY]
+    parts = [_slower(slow, judged, why)] if slow else []
+    if answers:
+        worst = max(answers, key=lambda x: (x.judgement.loss or 0, x.judgement.subject)).judgement
+        units = list(dict.fromkeys(x.judgement.subject for x in answers))
+        parts.append(
+            f"{listed(units, _NAMED)} answers worse or otherwise; {worst.subject}, {worst.metric}: {worst.reason}"
+        )
+    return "; ".join(parts)
+
+
+def _slower(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
     alone = [x for x in lost if x.judgement.subject_kind in SINGLE] or list(lost)
     units = list(dict.fromkeys(x.judgement.subject for x in sorted(alone, key=lambda x: -(x.judgement.loss or 0))))
     worst = max(alone, key=lambda x: x.judgement.loss or 0)

@@ -17,11 +17,17 @@ class Verdict(Row):
         "What a comparison with earlier runs says of a unit, of all units together, or of the run as a whole."
     )
 
-    against: str = column("run that it was compared with, or `history` for the last comparable runs")
+    against: str = column(
+        "run that it was compared with; `history` for the last comparable runs; `base` for a quantised model beside its "
+        "base in the same run"
+    )
     subject: str = column("unit; `fleet`, `touched` or `controls` for units together; `run` for the whole")
     subject_kind: str = column("kind of the unit; `set` for units together, `run` for the whole")
     check: str = column("check that measured; empty for the whole")
-    metric: str = column("metric of view `measurements`; empty for the whole")
+    metric: str = column(
+        "metric of view `measurements`; of what a model answered `accuracy`, `perplexity`, `same_answers` or "
+        "`same_vectors`; empty for the whole"
+    )
     comparability: str = column("key that all values compared share; empty for the whole")
     outcome: str = column("`PASS`, `REGRESSED`, `IMPROVED`, `INCONCLUSIVE` or `NOT_COMPARABLE`")
     layer: str = column("`peers`, `paired`, `history`, `pooled`, `change_point`, ...; empty for the whole")

@@ -24,6 +24,8 @@ CHANGES_SHOWN = 10
 PLOTTED = 40
 PASSED_PLOTTED = 12
 SET, RUN = "set", "run"
+# Verdicts on quantised models beside their base of the same run are told where the models are.
+_WITHIN_RUN = "base"
 _TOGETHER = (SET, "fleet")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _SYMBOLS = {
@@ -183,7 +185,7 @@ def section(data: ReportData, linked: frozenset[str]) -> Section | None:
 
 def _lines(data: ReportData, results: VerdictResults, linked: frozenset[str]) -> list[Line]:
     """Return every judgement, worst first."""
-    rows = [r for r in results.rows if r.subject_kind != RUN and r.outcome in _RANK]
+    rows = [r for r in results.rows if r.subject_kind != RUN and r.outcome in _RANK and r.against != _WITHIN_RUN]
     anchors = {(f.unit, f.metric): f.finding for f in data.findings if f.finding in linked}
     settings = _settings(rows)
     kinds = {r.comparability: r.subject_kind for r in rows if r.subject_kind not in _TOGETHER}

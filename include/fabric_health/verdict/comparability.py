@@ -18,7 +18,8 @@ def fields_of(key: str) -> dict[str, str]:
 def label(metric: str, key: str) -> str:
     """Return what a metric under a key measures, for a person: ``all_reduce busbw_gbps``."""
     fields = fields_of(key)
-    return " ".join([*(fields[n] for n in ("collective", "op", "test") if n in fields), metric])
+    named = [fields[n] for n in ("collective", "op", "test", "task") if n in fields]
+    return " ".join(dict.fromkeys([*named, metric]))
 
 
 def differing(before: str, after: str) -> tuple[tuple[str, str, str], ...]:

@@ -1,4 +1,4 @@
-"""Which metrics of the view ``measurements`` get a verdict, which way is better, and what loss matters."""
+"""Which metrics get a verdict, which way is better, and what loss matters."""
 
 from __future__ import annotations
 
@@ -17,5 +17,16 @@ JUDGED: Final = {
         Metric("latency_typical_us", higher_is_better=False, margin=0.10),
         Metric("mib_per_s", higher_is_better=True, margin=0.05),
         Metric("ttfb_p50_ms", higher_is_better=False, margin=0.15),
+        # Of servers of models: published gates act on 10 % of the throughput and on half as much again of a latency.
+        Metric("output_tokens_per_s", higher_is_better=True, margin=0.10),
+        Metric("ttft_p50_ms", higher_is_better=False, margin=0.20),
     )
 }
+
+# What models answer, item by item; not in the view ``measurements``. The margin of an accuracy is in shares of all
+# items, that of a perplexity in shares of the likelihood of a token.
+ACCURACY: Final = Metric("accuracy", higher_is_better=True, margin=0.03)
+PERPLEXITY: Final = Metric("perplexity", higher_is_better=False, margin=0.02)
+SAME_ANSWERS: Final = Metric("same_answers", higher_is_better=True, margin=0.01)
+SAME_VECTORS: Final = Metric("same_vectors", higher_is_better=True, margin=0.01)
+MARGINS: Final = {m.name: m.margin for m in (*JUDGED.values(), ACCURACY, PERPLEXITY, SAME_ANSWERS, SAME_VECTORS)}
