@@ -8,12 +8,13 @@ the same again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ClusterShell.NodeSet import NodeSet
 
-from fabric_health import baselines, compared, measured, recorded_changes
+from fabric_health import answered, baselines, compared, measured, recorded_changes
+from fabric_health.answered_before import BASE, Answers, compare_answers
 from fabric_health.beside import in_the_light_of
 from fabric_health.checks import registry
 from fabric_health.compared import Judged, Whole
@@ -23,14 +24,15 @@ from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.run import RunKey
 from fabric_health.datasets.store import ObjectStore
 from fabric_health.datasets.verdict_tables import Attribution, Verdict
+from fabric_health.jobs.settings import settings as job_settings
 from fabric_health.judged import write_findings
 from fabric_health.maintenance import Change, role_of
-from fabric_health.measured import Measured, Measurements
+from fabric_health.measured import Incomparable, Measured, Measurements
 from fabric_health.site import Site
 from fabric_health.topology import reach_of
 from fabric_health.verdict import attribution, fleet, paired
 from fabric_health.verdict.attribution_words import candidate_sentence, sentence
-from fabric_health.verdict.metrics import JUDGED
+from fabric_health.verdict.metrics import MARGINS
 from fabric_health.verdict.multiple import over_metrics
 from fabric_health.verdict.noise import noise_of
 from fabric_health.verdict.outcome import Outcome
@@ -49,6 +51,7 @@ _OUTSIDE = ("machine", "object_store", "ranks")
 class Comparison:
     """What a comparison of one run gave. ``against``: the run, or ``history``; ``why``: how that was chosen.
 
+    ``judged`` has what models answered, too; ``answers`` also holds quantised forms beside their base of this run.
     ``latest``: the newest run that it was compared with, None where there was none.
     """
 
@@ -60,15 +63,20 @@ class Comparison:
     attribution: attribution.Attribution | None
     explanation: str | None
     latest: str | None
+    answers: Answers = field(default_factory=Answers)
+
+    @property
+    def incomparable(self) -> tuple[Incomparable, ...]:
+        """What no earlier run measured or evaluated in the same way."""
+        return (*self.measurements.incomparable, *self.answers.incomparable)
 
     def rows(self) -> list[Verdict]:
         """Return the rows of table ``verdicts``, that of the run as a whole first."""
-        odd = [
-            compared.incomparable_row(o, self.against, JUDGED[o.metric].margin) for o in self.measurements.incomparable
-        ]
+        odd = [compared.incomparable_row(o, self.against, MARGINS[o.metric]) for o in self.incomparable]
         return [
             compared.run_row(self.whole, self.against, self._compared_with(), self.explanation),
             *(compared.row(j, self.against) for j in self.judged),
+            *(compared.row(j, BASE) for j in self.answers.with_base),
             *odd,
         ]
 
@@ -97,7 +105,8 @@ def _keep(rooms: Rooms, run: RunDocument, found: Comparison) -> dict[str, Any]:
     """Land a comparison and keep its findings, these last: with them, comparing has finished."""
     rows: list[tuple[Row, str | None]] = [(r, None) for r in (*found.rows(), *attributions(found))]
     landing.land(rooms.store, run.key, compared.PART, rows, (Verdict, Attribution))
-    told = compared.findings(found.judged, found.measurements.incomparable, found.why)
+    told = compared.findings(found.judged, found.incomparable, found.why)
+    told += answered.findings(found.judged, found.answers.with_base, found.why)
     write_findings(rooms.store, run, compared.PART, told)
     rooms.tell(f"verdict: {found.whole.outcome}: {found.whole.reason}")
     if found.explanation:
@@ -130,7 +139,7 @@ def conclude(
     found: Measurements,
     change: Change | None = None,
 ) -> Comparison:
-    """Judge measurements that are read; the store is asked for recorded changes only."""
+    """Judge measurements that are read; the store is asked for what models answered, and for recorded changes."""
     against, why = compared.HISTORY, reference.why
     if change is not None and reference.run is not None:
         against = reference.run.run
@@ -142,10 +151,13 @@ def conclude(
     for m in found.with_past:
         judged += _judge(m, site, change, reference, len(found.with_past), found.controls)
     judged = _over_benchmarks(judged)
-    whole = compared.whole(judged, found.incomparable, change=change is not None, why=why)
+    answers = compare_answers(store, site, key, reference)
+    judged += [replace(x, role=_role(x.judgement.subject, answered.KIND, change, site)) for x in answers.with_before]
+    odd = (*found.incomparable, *answers.incomparable)
+    whole = compared.whole(judged, odd, change=change is not None, why=why)
     named, explanation = _attribute(store, site, key, reference, judged)
     latest = reference.run.run if reference.run is not None else None
-    return Comparison(against, why, whole, tuple(judged), found, named, explanation, latest)
+    return Comparison(against, why, whole, tuple(judged), found, named, explanation, latest, answers)
 
 
 def _judge(
@@ -197,6 +209,9 @@ def _over_benchmarks(judged: Sequence[Judged]) -> list[Judged]:
 def _role(unit: str, kind: str, change: Change | None, site: Site) -> Literal["touched", "control"] | None:
     if change is None or kind in _OUTSIDE or (kind == "benchmark" and unit == "gloo"):
         return None
+    if kind == answered.KIND:
+        # A model runs on nodes of the cluster, unless jobs run on the machine that starts them.
+        return None if job_settings(site).backend == "local" else "touched"
     return role_of(unit, kind, change, site)
 
 

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import TypeVar
 
 from fabric_health import answer
-from fabric_health.benchmarked import collective_results, object_store_results
+from fabric_health.benchmarked import collective_results, elastic_results, model_results, object_store_results
 from fabric_health.changes import Change, fact_changes
 from fabric_health.checks import registry
 from fabric_health.checks.driver_firmware.tables import Link
@@ -132,6 +132,8 @@ def report_data(store: ObjectStore, site: Site, run: RunDocument) -> ReportData:
         evidence_shown=_shown(store, findings, evidence),
         collectives=collective_results(store, run),
         object_store=object_store_results(store, run),
+        models=model_results(store, run),
+        elastic=elastic_results(store, run),
         verdict=verdict_results(store, run),
     )
 

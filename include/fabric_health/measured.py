@@ -118,11 +118,16 @@ def arrange(table: pa.Table, run: str, groups: Mapping[str, Mapping[str, str]] |
 
 
 def _largest(keys: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return, of keys that differ only in their size (and in place or not), the largest out of place."""
+    """Return, of keys that differ only in their size (and in place or not), the largest out of place.
+
+    Of loads of the same server that differ in their concurrency it is the highest: what throughput is judged by.
+    """
     best: dict[tuple[object, ...], tuple[tuple[float, bool], Mapping[str, str]]] = {}
     for k in keys:
         held = fields_of(k["comparability"])
         size, in_place = held.pop("size_bytes", "0"), held.pop("in_place", "false")
+        if k["unit_kind"] == "model":
+            size = held.pop("concurrency", "0")
         rank = (float(size) if size.isdecimal() else 0.0, in_place != "true")
         family = (k["metric"], k["check"], k["unit_kind"], k["origin"], *sorted(held.items()))
         if family not in best or rank > best[family][0]:

@@ -18,8 +18,8 @@ class Verdict(Row):
     )
 
     against: str = column(
-        "run that it was compared with; `history` for the last comparable runs; `base` for a quantised model beside its "
-        "base in the same run"
+        "run that it was compared with; `history` for the last comparable runs; `base` for a quantised model beside "
+        "its base in the same run"
     )
     subject: str = column("unit; `fleet`, `touched` or `controls` for units together; `run` for the whole")
     subject_kind: str = column("kind of the unit; `set` for units together, `run` for the whole")

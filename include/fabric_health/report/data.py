@@ -9,6 +9,15 @@ from statistics import median
 from fabric_health.changes import Change
 from fabric_health.checks.collectives.tables import Collective, CollectiveLaunch, Isolation, LaunchProblem
 from fabric_health.checks.driver_firmware.tables import Link
+from fabric_health.checks.elastic_training.tables import ElasticEvent, ElasticNodeCheck, ElasticRecovery, ElasticRun
+from fabric_health.checks.model_eval.tables import (
+    ModelBuild,
+    ModelLaunchProblem,
+    ModelQuality,
+    ModelServer,
+    ModelServing,
+    Quantization,
+)
 from fabric_health.checks.object_store.tables import ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchPort
 from fabric_health.datasets.run import RunKey
@@ -51,6 +60,31 @@ class ObjectStoreResults:
     rows: tuple[ObjectStoreResult, ...]
     origins: dict[str, str]
     before: Comparable[ObjectStoreResult] = field(default_factory=Comparable)
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """Models of a run: how they were made and quantised, served, and how well they answer. As the others otherwise."""
+
+    builds: tuple[ModelBuild, ...]
+    quantizations: tuple[Quantization, ...]
+    servers: tuple[ModelServer, ...]
+    serving: tuple[ModelServing, ...]
+    quality: tuple[ModelQuality, ...]
+    problems: tuple[ModelLaunchProblem, ...]
+    origins: dict[str, str]
+    before: Comparable[ModelServing] = field(default_factory=Comparable)
+
+
+@dataclass(frozen=True)
+class ElasticResults:
+    """Elastic training of a run. ``origins``: per launch, `measured` or `lab`."""
+
+    runs: tuple[ElasticRun, ...]
+    recoveries: tuple[ElasticRecovery, ...]
+    events: tuple[ElasticEvent, ...]
+    node_checks: tuple[ElasticNodeCheck, ...]
+    origins: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -121,4 +155,6 @@ class ReportData:
     evidence_shown: tuple[UnitEvidence, ...]
     collectives: CollectiveResults | None = None
     object_store: ObjectStoreResults | None = None
+    models: ModelResults | None = None
+    elastic: ElasticResults | None = None
     verdict: VerdictResults | None = None

@@ -25,7 +25,11 @@ from fabric_health.evidence import StoredEvidence, UnitEvidence
 from fabric_health.report import (
     benchmark_plots,
     collectives,
+    elastic,
+    elastic_plot,
     fabric_map,
+    models,
+    models_plot,
     object_store,
     plots,
     text,
@@ -229,6 +233,15 @@ def _benchmarks(data: ReportData, linked: frozenset[str]) -> dict[str, Any]:
         "engines": [Drawn(e, plot, _when(e.curves)) for e, plot in zip(engines, curves, strict=True)],
         "stores": [Drawn(s, plot, _when(s.lines)) for s, plot in zip(stores, points, strict=True)],
         "benchmark_left_out": collectives.left_out(data),
+        "models": [
+            Drawn(x, Markup(models_plot.quality_against_cost(x)), ())  # noqa: S704  # made by us
+            for x in models.models(data)
+        ],
+        "elastic_launches": [
+            Drawn(x, Markup(elastic_plot.timeline(x)), ())  # noqa: S704  # made by us
+            for x in elastic.launches(data)
+        ],
+        "fault_name": elastic.name_of,
     }
 
 
