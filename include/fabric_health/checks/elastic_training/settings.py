@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -11,9 +11,11 @@ from fabric_health.errors import SiteError, settings_error
 from fabric_health.site import Site
 
 PAGE = "docs/checks/elastic_training.md"
-Fault = Literal["kill-rank", "lose-agent", "delete-worker"]
+Fault = Literal["kill-rank", "lose-agent", "return-agent", "hang-rank", "delete-worker"]
 Backend = Literal["local", "kubernetes"]
-LOCAL_FAULTS: tuple[Fault, ...] = ("kill-rank", "lose-agent")
+LOCAL_FAULTS: tuple[Fault, ...] = ("kill-rank", "lose-agent", "return-agent", "hang-rank")
+# A job that hangs is ended and fails: that is asked for on purpose only.
+USUAL_FAULTS: tuple[Fault, ...] = LOCAL_FAULTS[:3]
 CLUSTER_FAULTS: tuple[Fault, ...] = ("delete-worker",)
 # With three running nodes or fewer DLRover ends the whole group at the first node that fails its check, or that is
 # excluded (dlrover/python/elastic_agent/torch/training.py, NodeCheckElasticAgent.run).
@@ -26,6 +28,8 @@ OUR_TRAINING = (
     "{steps}",
     "--checkpoint-every",
     "{checkpoint_every}",
+    "--disk-every",
+    "1",
     "--checkpoints",
     "{checkpoints}",
 )
@@ -56,7 +60,7 @@ class Limits(_Model):
         None, ge=0, le=1_000_000_000, description="steps that a fault may cost; default: checkpoint_every"
     )
     loss_rise: float = Field(
-        0.1, ge=0, le=10, description="D5: share by which the loss after a fault may lie above the one before it"
+        0.3, ge=0, le=10, description="D5: share by which the loss after a fault may lie above the one before it"
     )
 
 
@@ -68,7 +72,7 @@ class Resources(_Model):
     gpu: int | None = Field(None, ge=0, le=64, description="GPUs of a worker; default: all of its node")
     rdma: bool = Field(True, description="ask for the node's RDMA devices, where its SKU has NICs")
     shared_memory_mib: int = Field(
-        16_384, ge=64, le=100_000_000, description="/dev/shm, MiB: DLRover keeps checkpoints there"
+        16_384, ge=64, le=100_000_000, description="shared memory, MiB: DLRover keeps checkpoints there"
     )
 
 
@@ -88,7 +92,8 @@ class Settings(_Model):
     faults: tuple[Fault, ...] | None = Field(
         None,
         max_length=8,
-        description="faults that are injected; default: kill-rank and lose-agent (local), delete-worker (Kubernetes)",
+        description="faults that are injected, in this order; default: kill-rank, lose-agent, return-agent (local), "
+        "delete-worker (Kubernetes)",
     )
     node_check: bool = Field(True, description="DLRover's check of nodes; locally a launch of its own")
     exclude_straggler: bool = Field(True, description="Kubernetes: nodes that the node check finds slow are left out")
@@ -122,8 +127,11 @@ class Settings(_Model):
     lastcall_timeout_s: int = Field(
         30, ge=1, le=3600, description="Kubernetes: how long those that are there wait for more"
     )
-    fault_after_s: float = Field(
-        60, ge=1, le=86_400, description="Kubernetes: a worker pod is deleted after the workers have run this long"
+    fault_at_step: int = Field(
+        20, ge=1, le=1_000_000_000, description="Kubernetes: step at which a worker pod is deleted"
+    )
+    fault_latest_s: float = Field(
+        600, ge=1, le=86_400, description="Kubernetes: a pod that has run this long is deleted at whatever step it is"
     )
     env: dict[str, str] = Field(
         default_factory=lambda: {"OMP_NUM_THREADS": "1"}, max_length=100, description="environment of the training"
@@ -149,8 +157,8 @@ class Settings(_Model):
                 f"checkpoint_every is {self.checkpoint_every} of {self.steps} steps; expected at most half of them: "
                 "else training cannot go on from a checkpoint"
             )
-        if self.faults is not None and len(set(self.faults)) != len(self.faults):
-            raise ValueError("faults names one twice; expected each once")
+        if self.fault_at_step >= self.steps:
+            raise ValueError(f"fault_at_step is {self.fault_at_step} of {self.steps} steps; expected an earlier one")
         return self
 
 
@@ -204,7 +212,7 @@ def asked(site: Site) -> Asked:
         backend=backend,
         workers=workers,
         min_workers=own.min_workers or max(1, workers - 1),
-        faults=own.faults if own.faults is not None else LOCAL_FAULTS if local else CLUSTER_FAULTS,
+        faults=own.faults if own.faults is not None else USUAL_FAULTS if local else CLUSTER_FAULTS,
         time_limit_s=own.time_limit_s or (240 if local else 1800),
         stall_limit_s=own.stall_limit_s or (60 if local else 600),
         lost_steps=own.checkpoint_every if own.limits.lost_steps is None else own.limits.lost_steps,
@@ -225,15 +233,30 @@ def _misfit(chosen: Settings, backend: Backend) -> str:
     if local and workers < LEAST_AGENTS:
         return f"workers: {workers}; expected {LEAST_AGENTS} or more: one agent has nobody to lose"
     possible = LOCAL_FAULTS if local else CLUSTER_FAULTS
-    wrong = [f for f in chosen.faults or () if f not in possible]
+    faults = chosen.faults if chosen.faults is not None else USUAL_FAULTS if local else CLUSTER_FAULTS
+    wrong = [f for f in faults if f not in possible]
     if wrong:
         return f"faults: {', '.join(wrong)}; the {backend} backend has {', '.join(possible)}"
-    losing = "lose-agent" in (possible if chosen.faults is None else chosen.faults) or not local
-    if losing and (chosen.min_workers or 1) >= workers:
-        return (
-            f"min_workers: {chosen.min_workers} of {workers} workers; expected fewer: training could not go on without "
-            "the worker that is lost"
-        )
+    if fault := _misordered(faults, workers, chosen.min_workers or max(1, workers - 1)):
+        return f"faults: {fault}"
     if not local and chosen.exclude_straggler and not chosen.node_check:
         return "exclude_straggler: true without node_check, which finds stragglers; expected both, or neither"
+    return ""
+
+
+def _misordered(faults: Sequence[Fault], workers: int, least: int) -> str:
+    """Say which fault cannot come where it stands, and why; empty when all can."""
+    alive = workers
+    for n, fault in enumerate(faults):
+        if fault in ("lose-agent", "delete-worker"):
+            alive -= 1
+            if alive < least:
+                return f"{fault} leaves {alive} of {workers} workers, and training goes on with {least} or more only"
+            alive += fault == "delete-worker"  # the cluster makes another pod
+        if fault == "return-agent":
+            alive += 1
+            if alive > workers:
+                return "return-agent without a lose-agent before it"
+        if fault == "hang-rank" and n + 1 < len(faults):
+            return "something comes after hang-rank; expected it last: a job that hangs is ended"
     return ""

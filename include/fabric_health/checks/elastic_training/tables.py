@@ -61,10 +61,16 @@ class ElasticRun(Row):
     steps_asked: int | None = optional("steps that were asked for", unit="steps", minimum=0)
     loss_first: float | None = optional("median loss of the first steps, at most ten")
     loss_last: float | None = optional("median loss of the last steps, at most ten")
+    world_first: int | None = optional("processes that trained together at the first step", minimum=0)
+    world_last: int | None = optional("processes that trained together at the last step", minimum=0)
     stall_s: float | None = optional(
         "longest time between two steps of the job, times around faults left out", unit="s", minimum=0
     )
     exit_code: int | None = optional("exit code of the job")
+    peak_memory_mib: float | None = optional("peak memory of all its processes", unit="MiB", minimum=0)
+    reason: str | None = optional("what the job says of its end, untrusted text")
+    left_over: str | None = optional("processes and files that the job left behind, untrusted text")
+    unread: str | None = optional("evidence that is missing, cut or damaged, comma separated")
     versions: str | None = optional("versions of DLRover, torch and Python, as the job says")
     problem: str | None = optional("why the launch cannot be judged; null when it can")
 
@@ -81,7 +87,7 @@ class ElasticRecovery(Row):
     launch: str = column("launch")
     fault: int = column("number of the fault within its launch, in the order of time, from 1", minimum=1)
     kind: str = column(
-        "`kill-rank`, `hang-rank`, `lose-agent`, `delete-worker`: a fault; `return-agent`: a lost agent comes back"
+        "`kill-rank`, `hang-rank`, `lose-agent`, `delete-worker`; `return-agent` is no fault: a lost agent comes back"
     )
     injected_at: datetime = column("when, UTC")
     node: str | None = optional("node, where known; else the rank of the node within the job, or the pod")
