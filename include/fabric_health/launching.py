@@ -23,6 +23,8 @@ from fabric_health.run_document import RunDocument
 from fabric_health.site import Node, Site
 from fabric_health.unpack import file_text
 
+# Kinds of units that nodes are no part of: a node that is unfit is not left out of measuring them.
+_OF_NO_NODE = frozenset({"object_store", "model", "job"})
 # How far a compressed artefact may unfold beyond the bound on its file.
 UNPACKED_FACTOR = 4
 
@@ -173,7 +175,8 @@ def launch_coverage(
     """Return one coverage row per unit that the plan's launches were to measure, or that it left out.
 
     A unit is judged when every launch that covers it gave rows, partly judged when some did. A fit node that no launch
-    took is not judged, unless the launches measure no nodes at all. A benchmark of an object store leaves no node out.
+    took is not judged, unless the launches measure no nodes at all. A benchmark of
+    an object store, of models or of jobs leaves no node out.
     """
     answered = {r.unit for r in refs if r.status == ReachStatus.OK} & with_rows
     launches: dict[tuple[str, str], list[str]] = {}
@@ -191,7 +194,7 @@ def launch_coverage(
         elif len(good) < len(names):
             state, reason = CoverageState.PARTIAL, f"{len(good)} of {len(names)} launches gave a result"
         out.append(Coverage(check.name, unit, kind, state.value, reason))
-    if launches and all(kind == "object_store" for _, kind in launches):
+    if launches and all(kind in _OF_NO_NODE for _, kind in launches):
         return out
     out += [
         Coverage(check.name, unit, "node", CoverageState.NOT_JUDGED.value, f"left out: {reason}"[:500])

@@ -354,7 +354,8 @@ def _covered(
         return coverage(check, run.units(rooms.site, check), refs, found)
     plan = launching.read_plan(rooms.store, run, check) or launching.Plan()
     rows = [r for t in check.results for r in load_part(rooms.store, t, run.key, check.name)]
-    return launching.launch_coverage(plan, check, refs, {check.unit_of(r) for r in rows}, found is not None)
+    with_results = {check.unit_of(r) for r in rows if check.counts(r)}
+    return launching.launch_coverage(plan, check, refs, with_results, found is not None)
 
 
 @seldom_collected()

@@ -108,6 +108,10 @@ def _nothing_to_derive(_rows: RowSet, _context: Context) -> list[Row]:
     return []
 
 
+def _is_result(_row: Row) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Check:
     """One check.
@@ -119,8 +123,8 @@ class Check:
 
     A benchmark has ``unit_kind`` "launch": ``launches(site, nodes, run)`` plans its jobs on the nodes that are fit (the
     run's name seeds the order), each job's output and artefacts become the evidence of one launch (commands named
-    ``job`` and ``artefact:<file>``), and ``commands`` is empty. A launch
-    counts as judged when it gave rows of ``results``: what explains a refused launch is no result.
+    ``job`` and ``artefact:<file>``), and ``commands`` is empty. A launch counts as judged when it gave rows of
+    ``results`` that ``counts`` takes: what explains a refused launch is no result.
 
     A check with ``unit_kind`` "fabric" asks what ``fabrics(site)`` names, whatever the scope: a fabric is one thing.
     """
@@ -136,5 +140,6 @@ class Check:
     derive: Callable[[RowSet, Context], list[Row]] = _nothing_to_derive
     launches: Callable[[Site, tuple[Node, ...], str], tuple[Launch, ...]] | None = None
     results: tuple[type[Row], ...] = ()
+    counts: Callable[[Row], bool] = _is_result
     fabrics: Callable[[Site], tuple[Fabric, ...]] | None = None
     doc: str = ""
