@@ -111,6 +111,48 @@ def test_a_wrong_line_makes_the_answer_malformed(bad: bytes) -> None:
     assert outcome(r) is ReachStatus.MALFORMED
 
 
+def overlapping(at_once: int, count: int) -> FrameReader:
+    commands = tuple(Command(str(i), (str(i),)) for i in range(count))
+    return FrameReader(Transcript(UnitRequest(NODE, "check", commands, at_once)), NONCE)
+
+
+def test_overlapping_results_are_taken_in_any_order_that_can_be() -> None:
+    r = overlapping(2, 4)
+    r.feed(line("begin", {}) + answered(1, out="1") + answered(2, out="2") + answered(0, out="0"))
+    assert not r.ended
+    r.feed(answered(3, out="3") + line("end", {}))
+    assert outcome(r) is ReachStatus.OK
+    assert [x.stdout for x in r._transcript.evidence(ReachStatus.OK).results] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("order", [(2,), (1, 3), (0, 0), (1, 1), (0, 1, 1), (1, 2, 3, 0, 0), (-1,), (1, 2, 3)])
+def test_an_overlapping_result_that_cannot_be_yet_or_again_is_malformed(order: tuple[int, ...]) -> None:
+    r = overlapping(2, 4)
+    r.feed(line("begin", {}) + b"".join(map(answered, order)) + line("end", {}))
+    assert r.problem
+    assert outcome(r) is ReachStatus.MALFORMED
+
+
+def test_of_a_cut_answer_the_overlapping_commands_were_interrupted_and_the_rest_not_run() -> None:
+    r = overlapping(2, 5)
+    r.feed(line("begin", {}) + answered(1) + answered(2))
+    r.close()
+    evidence = r._transcript.evidence(ReachStatus.CLOSED_EARLY)
+    assert [(x.name, x.status.value) for x in evidence.results] == [
+        *(("0", "truncated"), ("1", "exited"), ("2", "exited"), ("3", "truncated"), ("4", "not_run"))
+    ]
+    assert r._transcript.evidence(ReachStatus.HUNG).status is ReachStatus.HUNG
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(-1, 6), max_size=8))
+def test_no_order_of_results_crashes_or_passes_for_whole(at_once: int, count: int, order: list[int]) -> None:
+    r = overlapping(at_once, count)
+    r.feed(line("begin", {}) + b"".join(map(answered, order)) + line("end", {}))
+    if outcome(r) is ReachStatus.OK:
+        assert sorted(order) == list(range(count))
+    assert len(r._transcript.evidence(ReachStatus.CLOSED_EARLY).results) == count
+
+
 def test_lines_after_the_end_are_malformed() -> None:
     r = reader()
     r.feed(WHOLE + answered(0))

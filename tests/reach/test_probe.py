@@ -15,20 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from fabric_health.evidence import Command, CommandStatus
+from fabric_health.evidence import Command, CommandStatus, ReachStatus
 from fabric_health.reach import UnitRequest, probe
 from fabric_health.reach.frames import FrameReader, read_script, script
 from fabric_health.reach.transcript import Transcript
 from fabric_health.site import Node, ReachProfile, Sku
 
 NONCE = "0123456789abcdef"
-STANDARD_LIBRARY = {"base64", "contextlib", "json", "os", "select", "signal", "subprocess", "sys", "time", "zlib"}
+UNIT = Node("n", "s", Sku(gpu_model="x", gpus=0, link_layer="Ethernet", nic_rate_gbps=1), "r", "n", ReachProfile())
+STANDARD_LIBRARY = {
+    *("base64", "contextlib", "json", "os", "select", "signal", "subprocess", "sys", "threading", "time", "zlib"),
+}
 
 
-def run(*commands: Command, deadline_s: float = 20.0) -> tuple[list[dict], subprocess.CompletedProcess[bytes]]:
-    done = subprocess.run(
-        [sys.executable, "-I", "-"], input=script(commands, deadline_s, NONCE), capture_output=True, timeout=60
-    )
+def run(
+    *commands: Command, deadline_s: float = 20.0, at_once: int = 1
+) -> tuple[list[dict], subprocess.CompletedProcess[bytes]]:
+    payload = script(commands, deadline_s, NONCE, at_once=at_once)
+    done = subprocess.run([sys.executable, "-I", "-"], input=payload, capture_output=True, timeout=60)
     lines = [line.split(b" ", 3) for line in done.stdout.splitlines()]
     assert all(line[:2] == [b"FH1", NONCE.encode()] for line in lines)
     assert [line[2] for line in lines] == [b"begin", *[b"result"] * len(commands), b"end"]
@@ -153,6 +157,89 @@ def test_term_kills_the_running_command_too(tmp_path: Path) -> None:
     wait_for(lambda: not alive(int(pid_file.read_text())))
 
 
+def most_at_once(results: list[dict]) -> int:
+    """How many commands ran at the same time, by the probe's own times."""
+    return max(sum(r["t0"] <= one["t0"] < r["t1"] for r in results) for one in results)
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2), (4, 4), (100, probe.MOST_AT_ONCE), (0, 1)])
+def test_as_many_commands_run_at_once_as_asked_and_never_more_than_four(
+    tmp_path: Path, at_once: int, most: int
+) -> None:
+    # Each ends once as many have begun as may run at once: one after the other they would never.
+    met = f"touch $0; until [ $(ls {tmp_path} | wc -l) -ge {most} ]; do sleep 0.02; done; sleep 0.05"
+    commands = (Command(str(i), ("sh", "-c", met, str(tmp_path / str(i)))) for i in range(6))
+    results, done = run(*commands, at_once=at_once)
+    assert done.stderr == b""
+    assert {(r["status"], r["code"]) for r in results} == {("exited", 0)}
+    assert sorted(r["i"] for r in results) == list(range(6))
+    assert most_at_once(results) == most
+
+
+def test_overlapping_commands_are_each_ended_at_their_own_limit(tmp_path: Path) -> None:
+    pids = [tmp_path / "stubborn", tmp_path / "slow"]
+    stubborn = f"echo $$ > {pids[0]}; trap '' TERM; while :; do sleep 0.1; done"
+    slow = f"echo $$ > {pids[1]}; echo said; exec sleep 60"
+    results, _ = run(
+        Command("stubborn", ("sh", "-c", stubborn), 0.5),
+        Command("slow", ("sh", "-c", slow), 0.5),
+        Command("flood", ("yes",), 20.0, 1000),
+        Command("missing", ("no-such-tool-here",)),
+        Command("well", ("echo", "well")),
+        at_once=3,
+    )
+    by_place = {r["i"]: r for r in results}
+    assert [by_place[i]["status"] for i in range(5)] == ["timeout", "timeout", "truncated", "not_installed", "exited"]
+    # The one that must be killed takes a second to be ended, and neither clock nor output of the others waits for it.
+    assert by_place[1]["out"] == "said\n"
+    assert by_place[1]["t1"] < by_place[0]["t1"]
+    assert len(by_place[2]["out"]) == 1000
+    assert not any(alive(int(p.read_text())) for p in pids)
+
+
+def test_the_deadline_ends_all_that_overlap() -> None:
+    names = ("one", "two", "three", "four")
+    results, _ = run(*(Command(n, ("sleep", "30")) for n in names), deadline_s=0.6, at_once=2)
+    assert sorted((r["i"], r["status"]) for r in results) == [
+        *((0, "timeout"), (1, "timeout"), (2, "not_run"), (3, "not_run"))
+    ]
+
+
+def test_results_of_overlapping_commands_are_kept_in_the_order_asked() -> None:
+    commands = (Command("late", ("sh", "-c", "sleep 0.5; echo late")), *(Command(n, ("echo", n)) for n in "abc"))
+    request = UnitRequest(UNIT, "c", commands, at_once=2)
+    reader = FrameReader(Transcript(request), NONCE)
+    payload = script(commands, 20.0, NONCE, at_once=request.side_by_side)
+    done = subprocess.run([sys.executable, "-I", "-"], input=payload, capture_output=True, timeout=30)
+    assert [json.loads(line.split(b" ", 3)[3]).get("i") for line in done.stdout.splitlines()][1:-1] == [1, 2, 3, 0]
+    reader.feed(done.stdout)
+    evidence = reader._transcript.evidence(ReachStatus.OK)
+    assert (reader.problem, reader.ended, evidence.status) == (None, True, ReachStatus.OK)
+    assert [(r.name, r.stdout) for r in evidence.results] == [(n, f"{n}\n") for n in ("late", "a", "b", "c")]
+    late, first, *_ = evidence.results
+    assert late.started_at <= first.ended_at <= late.ended_at
+
+
+@pytest.mark.parametrize("way", ["nobody reads", "terminated"])
+def test_every_overlapping_command_is_killed_with_the_probe(tmp_path: Path, way: str) -> None:
+    pids = [tmp_path / str(i) for i in range(3)]
+    commands = tuple(Command(p.name, ("sh", "-c", f"echo $$ > {p}; exec sleep 60"), 60) for p in pids)
+    process = subprocess.Popen([sys.executable, "-I", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(script((*commands, Command("after", ("touch", str(tmp_path / "after")))), 60, NONCE, at_once=3))
+    process.stdin.close()
+    wait_for(lambda: all(p.exists() and p.read_text().strip() for p in pids))
+    if way == "terminated":
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM
+        assert process.stdout.read().count(b" result ") == 0  # what we ended ourselves is not told as its own end
+    process.stdout.close()
+    assert process.wait(10) == (128 + signal.SIGTERM if way == "terminated" else 1)
+    wait_for(lambda: not any(alive(int(p.read_text())) for p in pids))
+    assert not (tmp_path / "after").exists()
+
+
 def test_a_script_can_be_read_back_whatever_its_arguments_hold() -> None:
     argv = ('quote " and \\', "line\nbreak", "smørrebrød \U0001f600", "')))")
     request = read_script(script((Command("odd", argv, max_bytes=5),), 3, NONCE))
@@ -192,8 +279,7 @@ def test_in_a_pod_commands_are_those_of_the_nodes_root(tmp_path: Path) -> None:
     payload = script(commands, 20.0, NONCE, root=str(tmp_path)).decode()
     done = subprocess.run([sys.executable, "-I", "-c", payload], capture_output=True, timeout=30)
     assert done.stderr == b""
-    unit = Node("n", "s", Sku(gpu_model="x", gpus=0, link_layer="Ethernet", nic_rate_gbps=1), "r", "n", ReachProfile())
-    reader = FrameReader(Transcript(UnitRequest(unit, "c", commands)), NONCE, packed=True)
+    reader = FrameReader(Transcript(UnitRequest(UNIT, "c", commands)), NONCE, packed=True)
     reader.feed(done.stdout)
     assert reader.ended
     found, absent, missing = reader._transcript.results

@@ -54,7 +54,8 @@ async def ask_node(
     errors = asyncio.ensure_future(_head(session))
     try:
         with contextlib.suppress(OSError):  # the interpreter may be gone already; its message says why
-            session.stdin.write(script(transcript.request.commands, probe_deadline_s(remaining_s), nonce))
+            request, deadline_s = transcript.request, probe_deadline_s(remaining_s)
+            session.stdin.write(script(request.commands, deadline_s, nonce, at_once=request.side_by_side))
             session.stdin.write_eof()
         total = 0
         while data := await session.stdout.read(READ_BYTES):

@@ -42,14 +42,18 @@ def new_nonce() -> str:
     return secrets.token_hex(8)
 
 
-def script(commands: tuple[Command, ...], deadline_s: float, nonce: str, root: str | None = None) -> bytes:
-    """Return the self-contained script that runs ``commands`` within ``deadline_s`` seconds.
+def script(
+    commands: tuple[Command, ...], deadline_s: float, nonce: str, root: str | None = None, *, at_once: int = 1
+) -> bytes:
+    """Return the self-contained script that runs ``commands`` within ``deadline_s`` seconds, ``at_once`` at a time.
 
     ``root`` is for a pod: the folder where the node's root is. Its answer is packed.
     """
     in_pod = {} if root is None else {"root": root, "packed": True}
+    overlapping = {} if at_once == 1 else {"at_once": at_once}
     request = {
         **in_pod,
+        **overlapping,
         "nonce": nonce,
         "deadline_s": round(deadline_s, 3),
         "commands": [{"argv": c.argv, "timeout_s": c.timeout_s, "max_bytes": c.max_bytes} for c in commands],
@@ -166,8 +170,7 @@ class FrameReader:
         out, err = body.get("out"), body.get("err")
         if (
             type(index) is not int
-            or index != len(self._transcript.results)
-            or self._transcript.complete
+            or index not in self._transcript.running
             or status is None
             or not isinstance(out, str)
             or not isinstance(err, str)
@@ -189,6 +192,7 @@ class FrameReader:
             storable(out),
             storable(err),
             offsets=(body.get("t0"), body.get("t1")),
+            index=index,
         )
         self._transcript.start_next()
 

@@ -26,11 +26,12 @@ async def ask_local(transcript: Transcript, remaining_s: float, moved: Callable[
 
     ``remaining_s`` is what is left of the unit's time in seconds; ``moved`` is called whenever bytes arrive.
     """
-    profile = transcript.request.unit.reach
+    request = transcript.request
+    profile = request.unit.reach
     # Unless the site names one: the interpreter that runs this is there, and is new enough.
     python = profile.python if "python" in profile.model_fields_set else sys.executable
     nonce = new_nonce()
-    payload = script(transcript.request.commands, probe_deadline_s(remaining_s), nonce)
+    payload = script(request.commands, probe_deadline_s(remaining_s), nonce, at_once=request.side_by_side)
     try:
         # Without `site`: what is installed beside the interpreter is nothing to the probe, and takes time to look up.
         process = await asyncio.create_subprocess_exec(

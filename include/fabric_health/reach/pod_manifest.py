@@ -27,7 +27,7 @@ COLLECTION = "fabric-health/collection"
 MAX_SCRIPT_BYTES = (128 << 10) - 1
 # A pod that is over its time has been read and deleted by then; one that nobody reads any more ends itself.
 MARGIN_S = 60
-# The probe, and one tool at a time: most take 30 MiB, nvidia-smi and journalctl some hundred.
+# The probe, and one tool at a time, a fabric's two: most take 30 MiB, nvidia-smi and journalctl some hundred.
 REQUESTS: Mapping[str, str] = {"cpu": "10m", "memory": "64Mi"}
 LIMITS: Mapping[str, str] = {"cpu": "1", "memory": "1Gi"}
 
@@ -52,7 +52,8 @@ class ProbePod:
     @property
     def script(self) -> str:
         """The program that the pod runs, whole and readable in the pod's description."""
-        return script(self.request.commands, self.deadline_s, self.nonce, HOST).decode("utf-8")
+        asked = self.request
+        return script(asked.commands, self.deadline_s, self.nonce, HOST, at_once=asked.side_by_side).decode("utf-8")
 
     def manifest(self) -> Json:
         """Return the pod's manifest."""

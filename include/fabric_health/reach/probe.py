@@ -7,6 +7,10 @@ Every line of the answer is ``FH1 <nonce> <kind> <JSON>``: one ``begin``, one ``
 one ``end``. What a login script prints in between carries no nonce and is ignored by the reader; an answer without
 ``end`` was cut short, and the results before the cut still count.
 
+Commands begin in the order of the request, each when the one before it has ended. A request may let a few run at once:
+then each begins as soon as there is room and has a thread of its own, so that one that floods, hangs or has to be
+killed holds up no other's clock; results come as commands end.
+
 In a pod (docs/decisions/0011) it is given to ``python3 -I -c`` instead: it makes the node's root its own first, and
 packs its lines, since a pod's log is kept only up to some size: the JSON is compressed and in base64, a long one in
 several ``+`` lines before the line that names the kind.
@@ -20,6 +24,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 
@@ -27,6 +32,8 @@ MAGIC = "FH1"
 OUT = 1
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 READ_BYTES = 65536
+# However many a request asks for.
+MOST_AT_ONCE = 4
 # A container runtime cuts lines of 16 KiB and more in pieces.
 PIECE = 12288
 TERM_GRACE_S = 1.0
@@ -78,13 +85,124 @@ def enter(root: str) -> None:
     sys.path[:] = []
 
 
+class Asking:
+    """The commands of one request while they run; ``at_once`` of them at most at any time."""
+
+    def __init__(self, request: "dict[str, object]", null: int) -> None:
+        self.nonce = str(request["nonce"])
+        self.line = packed if request.get("packed") else frame
+        self.commands = list(request["commands"])  # type: ignore[call-overload]
+        self.at_once = max(1, min(MOST_AT_ONCE, int(request.get("at_once", 1))))  # type: ignore[call-overload]
+        self.started = time.monotonic()
+        self.deadline = self.started + float(request["deadline_s"])  # type: ignore[arg-type]
+        self.env, self.null = environment(), null
+        self.todo = iter(enumerate(self.commands))
+        self.running = []  # type: list[subprocess.Popen[bytes]]
+        self.failed = []  # type: list[BaseException]
+        self.leaving = False
+        # Held while a command begins, so that none does behind the back of whoever ends them all. A signal may come
+        # to the thread that holds it.
+        self.beginning = threading.RLock()
+        self.telling = threading.Lock()
+
+    def run(self) -> None:
+        """Run all commands and tell their results. Raises ReaderGoneError."""
+        count = {"commands": len(self.commands)}
+        write(self.line(self.nonce, "begin", count))
+        beside = []  # type: list[threading.Thread]
+        with contextlib.suppress(RuntimeError):  # no room for a thread: fewer at once
+            for _ in self.commands[1 : self.at_once]:
+                thread = threading.Thread(target=self.work_beside, daemon=True)
+                thread.start()
+                beside.append(thread)
+        self.work()
+        for thread in beside:
+            while thread.is_alive():
+                thread.join(1.0)
+        if self.failed:
+            raise self.failed[0]
+        write(self.line(self.nonce, "end", count))
+
+    def work_beside(self) -> None:
+        """Do what the first thread does, and leave to it what went wrong."""
+        try:
+            self.work()
+        except BaseException as error:  # told by the first thread, whatever it is
+            self.failed.append(error)
+
+    def work(self) -> None:
+        """Take commands in their order until there is none left. Raises ReaderGoneError."""
+        while not self.failed:
+            with self.beginning:
+                taken = next(self.todo, None)
+            if taken is None:
+                return
+            body = self.one(*taken)
+            with self.telling:
+                if self.leaving:  # it may have been ended by us
+                    return
+                write(self.line(self.nonce, "result", body))
+
+    def leave(self) -> None:
+        """Kill what runs and begin nothing any more."""
+        self.leaving = True
+        held = self.beginning.acquire(timeout=KILL_GRACE_S)
+        for process in list(self.running):
+            signal_group(process, signal.SIGKILL)
+        if held:
+            self.beginning.release()
+
+    def one(self, index: int, command: "dict[str, object]") -> "dict[str, object]":
+        """Run one command without a shell and return its result frame's body."""
+        argv = [str(a) for a in command["argv"]]  # type: ignore[attr-defined]
+        begun = time.monotonic()
+        until = min(self.deadline, begun + float(command["timeout_s"]))  # type: ignore[arg-type]
+        t0 = begun - self.started
+        if self.deadline - begun < 0.05:
+            return result(index, "not_run", None, ("", "the unit's time was used up before this command"), (t0, t0))
+        try:
+            process = self.begin(argv)
+        except FileNotFoundError:
+            return result(index, "not_installed", 127, ("", "%s: command not found\n" % argv[0]), (t0, t0))  # noqa: UP031
+        except (OSError, ValueError) as error:
+            return result(index, "exited", 126, ("", "%s: %s\n" % (argv[0], error)), (t0, t0))  # noqa: UP031
+        captured, status = capture(process, until, int(command["max_bytes"]))  # type: ignore[call-overload]
+        if status != "exited" or process.poll() is None:
+            died = stop(process)
+            if not died:
+                captured[1] += b"\n(the process did not end when killed; it may be stuck in the kernel)\n"
+        self.running.remove(process)
+        process.stdout.close()  # type: ignore[union-attr]
+        process.stderr.close()  # type: ignore[union-attr]
+        out, err = (bytes(c).decode("utf-8", "backslashreplace") for c in captured)
+        code = process.poll() if status == "exited" else None
+        return result(index, status, code, (out, err), (t0, time.monotonic() - self.started))
+
+    def begin(self, argv: "list[str]") -> "subprocess.Popen[bytes]":
+        """Start a command, unless all are being ended. Raises OSError, ValueError, ReaderGoneError."""
+        with self.beginning:
+            if self.leaving:
+                raise ReaderGoneError
+            process = subprocess.Popen(
+                argv,
+                stdin=self.null,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                env=self.env,
+                start_new_session=True,
+            )
+            self.running.append(process)
+        return process
+
+
 def main(text: str) -> int:
     """Run the request (JSON: nonce, deadline_s, commands of argv, timeout_s and max_bytes); 0 when all was printed.
 
-    A request of a pod also has ``root``, the folder where the node's root is, and ``packed``.
+    One whose commands may overlap has ``at_once``. A request of a pod also has ``root``, the folder where the node's
+    root is, and ``packed``.
     """
     request = json.loads(text)
-    line = packed if request.get("packed") else frame
     # Opened before another root may hide it: without it every command would look as if it were not installed.
     null = os.open(os.devnull, os.O_RDONLY)
     if request.get("root"):
@@ -93,73 +211,21 @@ def main(text: str) -> int:
         except OSError as error:
             sys.stderr.write("fabric-health probe: no way into the node's root, %s\n" % error)  # noqa: UP031
             return 3
-    started = time.monotonic()
-    deadline = started + float(request["deadline_s"])
-    nonce, commands, env = request["nonce"], request["commands"], environment()
-    running = []  # type: list[subprocess.Popen[bytes]]
+    asking = Asking(request, null)
 
     def stop_and_leave(signum: int, _stack: object) -> None:
-        for process in running:
-            signal_group(process, signal.SIGKILL)
+        asking.leave()
         os._exit(128 + signum)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, stop_and_leave)
     try:
-        write(line(nonce, "begin", {"commands": len(commands)}))
-        for index, command in enumerate(commands):
-            write(line(nonce, "result", one(index, command, started, deadline, env, running, null)))
-        write(line(nonce, "end", {"commands": len(commands)}))
+        asking.run()
     except (ReaderGoneError, OSError):
-        for process in running:
-            signal_group(process, signal.SIGKILL)
         return 1
+    finally:
+        asking.leave()
     return 0
-
-
-def one(
-    index: int,
-    command: "dict[str, object]",
-    started: float,
-    deadline: float,
-    env: "dict[str, str]",
-    running: "list[subprocess.Popen[bytes]]",
-    null: int,
-) -> "dict[str, object]":
-    """Run one command without a shell and return its result frame's body."""
-    argv = [str(a) for a in command["argv"]]  # type: ignore[attr-defined]
-    begun = time.monotonic()
-    until = min(deadline, begun + float(command["timeout_s"]))  # type: ignore[arg-type]
-    t0 = begun - started
-    if deadline - begun < 0.05:
-        return result(index, "not_run", None, ("", "the unit's time was used up before this command"), (t0, t0))
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=null,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env=env,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        return result(index, "not_installed", 127, ("", "%s: command not found\n" % argv[0]), (t0, t0))  # noqa: UP031
-    except (OSError, ValueError) as error:
-        return result(index, "exited", 126, ("", "%s: %s\n" % (argv[0], error)), (t0, t0))  # noqa: UP031
-    running.append(process)
-    limit = int(command["max_bytes"])  # type: ignore[call-overload]
-    captured, status = capture(process, until, limit)
-    if status != "exited" or process.poll() is None:
-        died = stop(process)
-        if not died:
-            captured[1] += b"\n(the process did not end when killed; it may be stuck in the kernel)\n"
-    running.remove(process)
-    process.stdout.close()  # type: ignore[union-attr]
-    process.stderr.close()  # type: ignore[union-attr]
-    out, err = (bytes(c).decode("utf-8", "backslashreplace") for c in captured)
-    code = process.poll() if status == "exited" else None
-    return result(index, status, code, (out, err), (t0, time.monotonic() - started))
 
 
 def capture(process: "subprocess.Popen[bytes]", until: float, limit: int) -> "tuple[list[bytearray], str]":

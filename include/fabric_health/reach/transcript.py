@@ -11,7 +11,7 @@ from fabric_health.evidence import Command, CommandResult, CommandStatus, ReachS
 from fabric_health.reach.request import UnitRequest
 
 _UNFINISHED = (CommandStatus.TIMEOUT, CommandStatus.TRUNCATED, CommandStatus.NOT_RUN)
-# What becomes of the command that was running when the unit's answer ended.
+# What becomes of a command that was running when the unit's answer ended.
 _INTERRUPTED: Mapping[ReachStatus, CommandStatus] = {ReachStatus.HUNG: CommandStatus.TIMEOUT}
 
 
@@ -31,32 +31,45 @@ def utc_now() -> datetime:
 
 @dataclass
 class Transcript:
-    """Results of one unit in the order of its commands, filled while it answers.
+    """Results of one unit in the order of its commands, filled while it answers, in the order in which they end.
 
     ``notes`` are remarks on single commands that belong into the detail of the evidence.
     """
 
     request: UnitRequest
     started_at: datetime = field(default_factory=utc_now)
-    results: list[CommandResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     suspect: bool = False
-    _begun_at: datetime | None = None
+    _results: dict[int, CommandResult] = field(default_factory=dict)
+    _running: dict[int, datetime] = field(default_factory=dict)
     _partial: tuple[str, str] = ("", "")
+
+    @property
+    def results(self) -> list[CommandResult]:
+        """Return what has ended so far, in the order of the commands."""
+        return [self._results[i] for i in sorted(self._results)]
+
+    @property
+    def running(self) -> frozenset[int]:
+        """Return the places, in the order of the commands, of those that have begun and not ended."""
+        return frozenset(self._running)
 
     @property
     def complete(self) -> bool:
         """True once every command has a result."""
-        return len(self.results) == len(self.request.commands)
+        return len(self._results) == len(self.request.commands)
 
     @property
     def progress(self) -> str:
         """``3 of 12 commands had ended``, for details."""
-        return f"{len(self.results)} of {len(self.request.commands)} commands had ended"
+        return f"{len(self._results)} of {len(self.request.commands)} commands had ended"
 
     def start_next(self) -> None:
-        """Note that the next command began now (nothing when all have ended)."""
-        self._begun_at = None if self.complete else utc_now()
+        """Note that the next command began now: as many as there is room for, none when all have begun."""
+        now, begun = utc_now(), len(self._results) + len(self._running)
+        room = self.request.side_by_side - len(self._running)
+        for index in range(begun, min(begun + room, len(self.request.commands))):
+            self._running[index] = now
         self._partial = ("", "")
 
     def so_far(self, stdout: str, stderr: str) -> None:
@@ -70,22 +83,25 @@ class Transcript:
         stdout: str,
         stderr: str,
         offsets: tuple[object, object] | None = None,
+        index: int | None = None,
     ) -> CommandResult:
-        """Record the result of the next command.
+        """Record the result of the running command at ``index``; default the first of those that have not ended.
 
         ``offsets`` are the seconds at which a remote clock saw it begin and end, counted from the start of the
         answer; what is not a time between our own start and now is not believed.
         """
-        command = self.request.commands[len(self.results)]
+        if index is None:
+            index = min(self._running, default=len(self._results))
+        command = self.request.commands[index]
         ended = utc_now()
-        started = min(self._begun_at or ended, ended)
+        started = min(self._running.pop(index, ended), ended)
         if offsets is not None:
             begin, end = (self._at(o) for o in offsets)
             if begin is not None and end is not None and begin <= end <= ended:
                 started, ended = begin, end
         result = CommandResult(command.name, command.argv, status, exit_code, stdout, stderr, started, ended)
-        self.results.append(result)
-        self._begun_at, self._partial = None, ("", "")
+        self._results[index] = result
+        self._partial = ("", "")
         return result
 
     def _at(self, offset: object) -> datetime | None:
@@ -96,12 +112,11 @@ class Transcript:
         return self.started_at + timedelta(seconds=float(offset))
 
     def evidence(self, status: ReachStatus, detail: str = "") -> UnitEvidence:
-        """Close the transcript: commands without a result are listed as not run, the interrupted one as such."""
-        if not self.complete and self._begun_at is not None:
-            self.finish(_INTERRUPTED.get(status, CommandStatus.TRUNCATED), None, *self._partial)
+        """Close the transcript: commands without a result are listed as not run, those interrupted as such."""
+        for index in sorted(self._running):
+            self.finish(_INTERRUPTED.get(status, CommandStatus.TRUNCATED), None, *self._partial, index=index)
         ended = utc_now()
-        unasked = tuple(_not_run(c, ended) for c in self.request.commands[len(self.results) :])
-        results = (*self.results, *unasked)
+        results = tuple(self._results.get(i) or _not_run(c, ended) for i, c in enumerate(self.request.commands))
         if status is ReachStatus.OK:
             status, detail = self._verdict(results, detail)
         unit = self.request.unit
