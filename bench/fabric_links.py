@@ -3,8 +3,8 @@
     python bench/fabric_links.py [--hosts 1024 4096] [--rounds 5] [--no-landing]
 
 The fabric is simulated by ibsim and managed by opensm on this machine (system packages ibsim-utils, infiniband-diags,
-opensm). In each round the check's own six commands run bare, one after the other, and then the whole audit runs, which
-asks the same commands in the same order, one after the other, too: starting the probe, asking, reading its answer,
+opensm). In each round the check's own six commands run bare, one after the other, as a person's script would, and then
+the whole audit runs, which asks the same commands, two at a time: starting the probe, asking, reading its answer,
 parsing, counter windows against the round before, and judging against a cabling plan of every link.
 
 ``ratio`` is audit / bare of the medians, of elapsed seconds; ``CPU ratio`` the same of the processor time of all
@@ -136,7 +136,7 @@ def audit(site: Site, before: RowSet | None) -> Audited:
     """Run the whole audit; ``before`` are the rows of the round before."""
     (fabric,) = fabrics(site)
     got: list[UnitEvidence] = []
-    request = UnitRequest(fabric, "fabric_links", FABRIC_LINKS.commands(fabric, site))
+    request = UnitRequest(fabric, "fabric_links", FABRIC_LINKS.commands(fabric, site), FABRIC_LINKS.at_once)
     collect([request], connection, got.append)
     context = Context(
         site=site,

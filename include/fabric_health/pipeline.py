@@ -183,7 +183,7 @@ def collect(rooms: Rooms, ref: str, check_name: str) -> dict[str, int]:
 
 def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
     units = run.units(rooms.site, check)
-    requests = [reach.UnitRequest(u, check.name, check.commands(u, rooms.site)) for u in units]
+    requests = [reach.UnitRequest(u, check.name, check.commands(u, rooms.site), check.at_once) for u in units]
     redactor = Redactor(_secrets(rooms, units))
     with ThreadPoolExecutor(EVIDENCE_WRITERS) as writers:
         kept: list[Future[StoredEvidence]] = []

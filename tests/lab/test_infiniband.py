@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +81,7 @@ def ask(site: Site, home: Path) -> UnitEvidence:
     entries = json.loads((home / "connections.json").read_text())
     got: list[UnitEvidence] = []
     (fabric,) = fabrics(site)
-    request = UnitRequest(fabric, "fabric_links", FABRIC_LINKS.commands(fabric, site))
+    request = UnitRequest(fabric, "fabric_links", FABRIC_LINKS.commands(fabric, site), FABRIC_LINKS.at_once)
     collect([request], lambda conn_id: connections.parse(conn_id, "test", entries[conn_id]), got.append)
     return got[0]
 
@@ -112,6 +114,30 @@ def test_a_healthy_fabric_is_asked_over_ssh_and_has_no_finding(site: Site, home:
     assert found == []
     assert len(rows.of(FabricNode)) == 38
     assert all(p.symbol_error == 0 for p in rows.of(FabricPort))
+
+
+def test_tools_that_overlap_answer_what_they_answer_one_after_the_other(home: Path, tmp_path: Path) -> None:
+    env = tools.environment(infiniband.directory(home))
+    wrapper = ["env", *(f"{k}={env[k]}" for k in ("IBSIM_SOCKNAME", "LD_PRELOAD"))]
+    here = SITE.replace("via: n1", f"wrapper: {json.dumps(wrapper)}").replace("SUBNET", "1")
+    (tmp_path / "here.yaml").write_text(here, encoding="utf-8")
+    site = load_site(tmp_path / "here.yaml")
+    (fabric,) = fabrics(site)
+    commands = FABRIC_LINKS.commands(fabric, site)
+    assert FABRIC_LINKS.at_once == 2
+    got: list[UnitEvidence] = []
+    for at_once in (1, FABRIC_LINKS.at_once):
+        collect([UnitRequest(fabric, "fabric_links", commands, at_once)], lambda _: pytest.fail("none"), got.append)
+    alone, together = got
+    assert [r.name for r in together.results] == [c.name for c in commands]
+    assert together.status is ReachStatus.OK
+    begun = sorted(together.results, key=lambda r: r.started_at)
+    assert any(second.started_at < first.ended_at for first, second in pairwise(begun))
+    for first, second in zip(alone.results, together.results, strict=True):
+        assert (first.exit_code, second.exit_code) == (0, 0)
+        # Traffic and time go on meanwhile: all but the counters' values, with their units, is the same.
+        masked = [re.sub(r"== [^]]*|generated on .*|\d", "", r.stdout) for r in (first, second)]
+        assert masked[0] == masked[1]
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,8 @@ class Check:
     ``results`` that ``counts`` takes: what explains a refused launch is no result.
 
     A check with ``unit_kind`` "fabric" asks what ``fabrics(site)`` names, whatever the scope: a fabric is one thing.
+    ``at_once`` of a unit's commands may run at the same time, where they do not depend on each other and load the unit
+    little; switches are asked one after the other all the same.
     """
 
     name: str
@@ -142,4 +144,5 @@ class Check:
     results: tuple[type[Row], ...] = ()
     counts: Callable[[Row], bool] = _is_result
     fabrics: Callable[[Site], tuple[Fabric, ...]] | None = None
+    at_once: int = 1
     doc: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabric_health.checks.check import Check
-from fabric_health.checks.fabric_links.commands import commands
+from fabric_health.checks.fabric_links.commands import AT_ONCE, commands
 from fabric_health.checks.fabric_links.derive import derive
 from fabric_health.checks.fabric_links.judge import judge
 from fabric_health.checks.fabric_links.parse import parse
@@ -34,6 +34,7 @@ FABRIC_LINKS = Check(
     judge=judge,
     unit_of=_unit_of,
     fabrics=fabrics,
+    at_once=AT_ONCE,
     doc=(
         "Holds an InfiniBand fabric against its cabling plan (or the previous run), every link's width and speed "
         "against what is expected, and its error counters as rates between runs; one subnet manager, nothing lost."

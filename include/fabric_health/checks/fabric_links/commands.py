@@ -3,6 +3,9 @@
 All tools are of infiniband-diags and only read. ``ibqueryerrors --data`` is never asked: version 44 of the tools
 ends with a segmentation fault now and then; traffic comes from ``--counters``, which lists every port. An empty
 threshold file lets ``ibqueryerrors`` show every counter that is not zero, so that the limits are ours alone.
+
+None needs another's answer, so that two run at a time. Each keeps two management packets under way to a fabric (their
+``--outstanding_smps``), so together they load it as much as OpenSM alone does by default (its ``--maxsmps``: 4).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from fabric_health.site import Fabric, Site
 
 # 4,096 hosts in three tiers: some 20,000 ports of 350 bytes. All answers of a unit together may take 64 MiB.
 MAX_BYTES = 24 * MIB
+AT_ONCE = 2
 
 
 def fabric_settings(unit: Unit, site: Site) -> FabricSettings | None:

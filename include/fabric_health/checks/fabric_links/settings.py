@@ -234,5 +234,5 @@ def fabrics(site: Site) -> tuple[Fabric, ...]:
 
 
 def _together_s(fabric: FabricSettings) -> float:
-    # Six tools, one after the other.
+    # Six tools: two run at a time, but where only one can they still get their time.
     return min(3600.0, 6 * fabric.timeout_s + 30)
