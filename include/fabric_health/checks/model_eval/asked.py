@@ -92,11 +92,10 @@ def asked(launch: Launch) -> Asked:
 
 
 def _serve(unit: str, argv: Sequence[str]) -> Serve:
-    own = tuple(argv)
-    at = own.index("--")
-    own, flags = own[:at], own[at + 1 :]
+    at = argv.index("--") if "--" in argv else len(argv)
+    own, flags = tuple(argv[:at]), tuple(argv[at + 1 :])
     kind = option(own, "--kind")
-    if kind not in ("generate", "embed") or option(own, "--name") != unit:
+    if kind not in ("generate", "embed") or option(own, "--name") != unit or not flags:
         raise ValueError(f"{' '.join(own)[:200]} is no job of this check")
     items = option(own, "--items", "")
     return Serve(
@@ -107,9 +106,9 @@ def _serve(unit: str, argv: Sequence[str]) -> Serve:
         prompts=int(option(own, "--prompts")),
         input_tokens=int(option(own, "--input-tokens")),
         output_tokens=int(option(own, "--output-tokens")),
-        goodput=option(own, "--goodput", ""),
+        goodput=" ".join(value for word, value in pairwise(own) if word == "--goodput"),
         guidellm_s=int(option(own, "--guidellm-seconds", "0")),
-        tasks=tuple(value for word, value in pairwise(own) if word == "--task"),
+        tasks=tuple(t for t in option(own, "--task", "").split(",") if t),
         items=int(items) if items else None,
         windows=int(option(own, "--windows", "0")),
         window_tokens=int(option(own, "--window-tokens", "0")),

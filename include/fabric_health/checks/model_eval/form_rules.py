@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from fabric_health.checks.check import RowSet
-from fabric_health.checks.model_eval.rules import COMPRESSOR, SITE_FILE, deviation, named
+from fabric_health.checks.model_eval.rules import COMPRESSOR, SITE_FILE, deviation, named, not_judged
 from fabric_health.checks.model_eval.schemes import BASE, SCHEMES, model_of, scheme_of
 from fabric_health.checks.model_eval.settings import Settings
 from fabric_health.checks.model_eval.tables import ModelBuild, ModelServer, ModelServing, Quantization
@@ -102,6 +102,15 @@ def _served(servers: Sequence[ModelServer], written: dict[str, str], wanted: Set
     pinned = {m.name for m in wanted.models if m.revision is not None}
     for unit, rows in by_unit.items():
         expected = written.get(unit)
+        if expected is None and scheme_of(unit) != BASE:
+            yield not_judged(
+                "weights_as_written",
+                unit,
+                "weights_sha256",
+                f"{unit} was served, and no launch of this run wrote its weights: they may be those of an earlier run",
+                action="Find out why quantising gave no result; until then nothing is known of these weights.",
+            )
+            continue
         other = [r for r in rows if expected is not None and r.weights_sha256 != expected]
         if not other or expected is None:
             yield from _changing(unit, rows if expected is None else [])

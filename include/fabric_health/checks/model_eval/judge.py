@@ -35,7 +35,7 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
     return [
         *_explained(broken, causes),
         *_complete(rows, context, causes),
-        *form_findings(rows, wanted),
+        *(_linked(f, causes) for f in form_findings(rows, wanted)),
         *steady_findings(rows),
     ]
 
@@ -119,6 +119,11 @@ def _complete(rows: RowSet, context: Context, causes: Mapping[tuple[str, str], s
                 action="Read the launches' own findings; what is missing is never taken for good.",
                 explained_by=_cause(form, causes),
             )
+
+
+def _linked(f: Finding, causes: Mapping[tuple[str, str], str]) -> Finding:
+    """Link what could not be judged to the launch that gave nothing."""
+    return replace(f, explained_by=_cause(f.unit, causes)) if f.kind == FindingKind.NOT_JUDGED else f
 
 
 def _cause(form: str, causes: Mapping[tuple[str, str], str]) -> str | None:

@@ -128,12 +128,10 @@ def _serve(wanted: Settings, model: ModelSettings, form: str, number: int, place
 def _load(wanted: Settings) -> list[str]:
     serving = wanted.serving
     out = ["--concurrency", ",".join(map(str, serving.concurrency))]
-    out += ["--repeats", str(serving.repeats if "vllm-bench" in serving.clients else 0)]
-    out += ["--prompts", str(serving.prompts)]
+    out += ["--repeats", str(serving.repeats), "--prompts", str(serving.prompts)]
     out += ["--input-tokens", str(serving.input_tokens), "--output-tokens", str(serving.output_tokens)]
-    if serving.goodput:
-        out += ["--goodput", ",".join(f"{goal}:{ms:g}" for goal, ms in sorted(serving.goodput.items()))]
-    if "guidellm" in serving.clients:
+    out += [word for goal, ms in sorted(serving.goodput.items()) for word in ("--goodput", f"{goal}:{ms:g}")]
+    if serving.guidellm_s:
         out += ["--guidellm-seconds", str(serving.guidellm_s)]
     return out
 
@@ -143,7 +141,7 @@ def _answers(wanted: Settings, model: ModelSettings, evaluates: bool) -> list[st
     data, quality, out = "{models}/" + model.data_folder, wanted.quality, []
     if evaluates and model.task_names:
         out += ["--tasks", f"{data}/tasks"]
-        out += [word for task in model.task_names for word in ("--task", task)]
+        out += ["--task", ",".join(model.task_names)]
         out += ["--items", str(quality.items)] if quality.items is not None else []
     if evaluates and quality.windows:
         out += ["--evaluation", f"{data}/evaluation.jsonl", "--windows", str(quality.windows)]
@@ -152,15 +150,14 @@ def _answers(wanted: Settings, model: ModelSettings, evaluates: bool) -> list[st
 
 
 def _texts(model: ModelSettings) -> list[str]:
-    return ["--texts-file", f"{{models}}/{model.data_folder}/texts.jsonl"]
+    return ["--texts-file", f"{{models}}/{model.data_folder}/{model.texts}"]
 
 
 def _files(wanted: Settings, model: ModelSettings, evaluates: bool) -> Iterator[str]:
     serving = wanted.serving
     yield from (SERVER_FILE, METRICS_FILE, LOG_FILE)
-    if "vllm-bench" in serving.clients:
-        yield from (bench_file(c, r) for c in serving.concurrency for r in range(1, serving.repeats + 1))
-    if "guidellm" in serving.clients:
+    yield from (bench_file(c, r) for c in serving.concurrency for r in range(1, serving.repeats + 1))
+    if serving.guidellm_s:
         yield GUIDELLM_FILE
     if model.kind == "embed":
         yield EMBEDDINGS_FILE

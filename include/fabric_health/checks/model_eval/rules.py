@@ -64,7 +64,7 @@ RULES: dict[str, Rule] = {
         VLLM_BENCH,
     ),
     "steps_complete": Rule(
-        _WARNING, _NOT, "Read the step's part of the job's output. " + _LOG, causes=("launch_completes",)
+        _WARNING, _NOT, "Read the step's part of the output. " + _LOG, causes=("server_starts", "launch_completes")
     ),
     "result_written": Rule(
         _WARNING, _NOT, "Read the output of the step that should have written it.",

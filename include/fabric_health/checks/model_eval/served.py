@@ -69,16 +69,19 @@ def _revision(want: Serve, report: Server) -> str | None:
 
 
 def _server_as_asked(want: Serve, report: Server, job: CommandResult | None, out: Outcome) -> None:
-    if report.problem:
-        out.broken("server_starts", report.problem)
+    if not report.served:
+        failed_step = next((s.problem for s in report.steps if s.exit_code != 0 and s.problem), "")
+        out.broken("server_starts", report.problem or failed_step or "the server lists no model")
         return
     if report.asked != want.unit or report.served != (want.unit,):
         out.broken(
             "served_as_asked",
             "the server lists another model than the one that was asked for",
             expected=want.unit,
-            actual=", ".join(report.served) or "none",
+            actual=", ".join(report.served),
         )
+    elif report.problem:
+        out.broken("launch_completes", report.problem)
     if report.weights_sha256 is None:
         out.broken("report_readable", f"{SERVER_FILE} has no hash of the weights that were served")
     elif report.manifest_sha256 is not None and report.manifest_sha256 != report.weights_sha256:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fabric_health.checks.model_eval.asked import Serve
@@ -53,7 +52,7 @@ def serving_rows(load: Load, output: str, out: Outcome) -> list[Row]:
             bench = found[0] if found else Bench("none")
             rows.append(_row(load, out.launch, (VLLM, None), (concurrency, repeat), bench, problem))
     if load.want.guidellm_s:
-        rows += _guidellm(load, out)
+        rows.append(_guidellm(load, out))
     if load.want.kind == "generate" and load.counted is not None and load.counted < answered:
         out.broken(
             "requests_counted",
@@ -101,6 +100,8 @@ def _failed(bench: Bench, prompts: int) -> str | None:
 
 
 def _other_load(bench: Bench, want: Serve, concurrency: int) -> str | None:
+    if bench.model is not None and bench.model != want.unit:
+        return f"the result is of model {bench.model}"
     if bench.concurrency != concurrency:
         return f"the result is of concurrency {bench.concurrency or 'unknown'}"
     if bench.prompts is not None and bench.prompts != want.prompts:
@@ -132,7 +133,7 @@ def _arithmetic(bench: Bench, kind: str) -> str | None:
     return None
 
 
-def _guidellm(load: Load, out: Outcome) -> Iterator[ModelServing]:
+def _guidellm(load: Load, out: Outcome) -> ModelServing:
     file = out.file(GUIDELLM_FILE)
     version, found = read_guidellm(file.stdout) if file else (None, [])
     refused = None
@@ -141,10 +142,10 @@ def _guidellm(load: Load, out: Outcome) -> Iterator[ModelServing]:
     elif not found:
         what = f"{GUIDELLM_FILE} is no report of guidellm"
         refused = out.broken("result_readable", what, subject=GUIDELLM_FILE)
-    for concurrency in load.want.concurrency:
-        bench = next((b for b in found if b.concurrency == concurrency), None)
-        problem = refused or _guidellm_problem(load, concurrency, bench, out)
-        yield _row(load, out.launch, (GUIDELLM, version), (concurrency, 1), bench or Bench("none"), problem)
+    concurrency = max(load.want.concurrency)
+    bench = next((b for b in found if b.concurrency == concurrency), None)
+    problem = refused or _guidellm_problem(load, concurrency, bench, out)
+    return _row(load, out.launch, (GUIDELLM, version), (concurrency, 1), bench or Bench("none"), problem)
 
 
 def _guidellm_problem(load: Load, concurrency: int, bench: Bench | None, out: Outcome) -> str | None:

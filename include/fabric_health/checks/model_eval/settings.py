@@ -13,9 +13,8 @@ from fabric_health.site import Identifier, Site
 
 BUILT_IN: Final = "built-in"
 NO_PREFIX_CACHE: Final = "--no-enable-prefix-caching"
-_FOLDER = r"^[A-Za-z0-9][\w.-]{0,100}(/[A-Za-z0-9][\w.-]{0,100}){0,8}$"
-_PROGRAM = r"^[A-Za-z0-9][\w-]{0,60}(/[A-Za-z0-9][\w-]{0,60}){0,4}\.py$"
-_FORM = re.compile(r"base|[a-z0-9-]{1,40}")
+_FOLDER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*$"
+_PROGRAM = r"^[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*\.py$"
 _SECRET = re.compile(r"(?i)--(api-key|hf-token)\b.*")
 # What the program that starts the server sets itself, and what would make a benchmark measure a cache.
 _NOT_FLAGS = frozenset(
@@ -24,7 +23,6 @@ _NOT_FLAGS = frozenset(
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 TaskName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]{0,99}$")]
 Flag = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-Client = Literal["vllm-bench", "guidellm"]
 Goal = Literal["ttft", "tpot", "e2el"]
 
 
@@ -89,8 +87,15 @@ class ModelSettings(_Model):
     data: str | None = Field(
         None,
         pattern=_FOLDER,
+        max_length=200,
         description="folder below the models folder with `tasks/`, `calibration.jsonl`, `evaluation.jsonl`, "
-        "`prompts.jsonl`, `texts.jsonl`; the model's own when left out",
+        "`prompts.jsonl`; the model's own when left out",
+    )
+    texts: str = Field(
+        "texts.jsonl",
+        pattern=_FOLDER,
+        max_length=200,
+        description="file of the data whose texts an embedding model is asked for",
     )
     tasks: tuple[TaskName, ...] | None = Field(
         None,
@@ -105,7 +110,7 @@ class ModelSettings(_Model):
     @field_validator("source")
     @classmethod
     def _folder(cls, value: str) -> str:
-        if value != BUILT_IN and not re.match(_FOLDER, value):
+        if value != BUILT_IN and (len(value) > 200 or not re.match(_FOLDER, value)):
             raise ValueError("expected `built-in`, or a folder below the models folder such as qwen3-8b, without `..`")
         return value
 
@@ -189,8 +194,9 @@ class Serving(_Model):
     input_tokens: int = Field(1024, ge=1, le=1 << 20, description="tokens of a prompt")
     output_tokens: int = Field(128, ge=1, le=1 << 20, description="tokens of an answer; they are always generated")
     repeats: int = Field(1, ge=1, le=20, description="benchmarks at each concurrency within a launch")
-    clients: tuple[Client, ...] = Field(("vllm-bench",), min_length=1, description="`vllm-bench`, `guidellm` or both")
-    guidellm_s: int = Field(30, ge=5, le=3600, description="measured time of guidellm at each concurrency, s")
+    guidellm_s: int = Field(
+        0, ge=0, le=3600, description="measured time of guidellm beside vllm bench, at the highest concurrency; 0: none"
+    )
     goodput: dict[Goal, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict, description="latency goals in ms; requests within all of them count as goodput"
     )
@@ -266,9 +272,15 @@ class Settings(_Model):
     nodes: tuple[Identifier, ...] = Field(
         (), description="nodes that launches take in turn; wherever the backend places them when left out"
     )
-    program: str = Field("measure.py", pattern=_PROGRAM, description="program in the folder of the tool `vllm`")
-    quantise_program: str = Field("quantise.py", pattern=_PROGRAM, description="program in that of `llm-compressor`")
-    model_program: str = Field("tiny_model.py", pattern=_PROGRAM, description="the same, for the built-in model")
+    program: str = Field(
+        "measure.py", pattern=_PROGRAM, max_length=200, description="program in the folder of the tool `vllm`"
+    )
+    quantise_program: str = Field(
+        "quantise.py", pattern=_PROGRAM, max_length=200, description="program in that of `llm-compressor`"
+    )
+    model_program: str = Field(
+        "tiny_model.py", pattern=_PROGRAM, max_length=200, description="the same, for the built-in model"
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

@@ -27,6 +27,7 @@ class Bench:
     """
 
     layout: str
+    model: str | None = None
     completed: int | None = None
     failed: int | None = None
     incomplete: int | None = None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fabric_health.checks.model_eval.parsers.bench import METRICS, Bench, Times
-from fabric_health.checks.model_eval.parsers.reading import count, documents, first, listing, number, real
+from fabric_health.checks.model_eval.parsers.reading import count, documents, first, listing, number, real, text
 
 LAYOUT, TEXT_LAYOUT = "vllm bench json", "vllm bench text"
 _HEADER = re.compile(r"^=+ Serving Benchmark Result =+\s*$")
@@ -36,15 +36,16 @@ _LABELS = {
 _WHOLE = frozenset({"completed", "failed", "concurrency", "input_tokens", "output_tokens"})
 
 
-def read_bench(text: str) -> list[Bench]:
+def read_bench(file: str) -> list[Bench]:
     """Return the results of a file, in the order they were appended; none where it is not such a file."""
-    found = documents(text)
+    found = documents(file)
     return [_bench(d) for d in found] if all("completed" in d and "duration" in d for d in found) else []
 
 
 def _bench(d: dict[str, Any]) -> Bench:
     return Bench(
         layout=LAYOUT,
+        model=text(d.get("model_id"), 120),
         completed=count(d.get("completed")),
         failed=count(d.get("failed")),
         prompts=count(d.get("num_prompts")),
@@ -98,15 +99,15 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def read_bench_text(text: str) -> list[Bench]:
+def read_bench_text(output: str) -> list[Bench]:
     """Return the results of the blocks in an output; a block without its end was cut and gives none."""
-    return [b for block in _blocks(text) if (b := _of_block(block)) is not None]
+    return [b for block in _blocks(output) if (b := _of_block(block)) is not None]
 
 
-def _blocks(text: str) -> Iterator[list[str]]:
+def _blocks(output: str) -> Iterator[list[str]]:
     block: list[str] | None = None
     found = 0
-    for line in text.splitlines():
+    for line in output.splitlines():
         if _HEADER.match(line.strip()):
             block = []
         elif block is not None and _END.match(line.strip()):
