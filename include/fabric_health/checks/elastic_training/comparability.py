@@ -12,21 +12,22 @@ from fabric_health.site import Node, Site
 UNKNOWN = "?"
 
 
-def comparability(launch: Launch, wanted: Asked, site: Site, versions: Mapping[str, str]) -> str:
+def comparability(launch: Launch, wanted: Asked, workers: int, site: Site, versions: Mapping[str, str]) -> str:
     """Return the canonical key ``field=value;...``; what is not known is ``?``."""
     own, local = wanted.own, wanted.backend == "local"
     skus = {n.sku_name for n in site.nodes if isinstance(n, Node) and n.name in launch.spec.nodes}
-    faults = wanted.faults if injects_faults(launch.name) else ()
+    trains = injects_faults(launch.name)
+    faults = wanted.faults if trains else ()
     parts = {
         "backend": wanted.backend,
-        "workers": len(launch.spec.nodes) or wanted.workers,
-        "min_workers": wanted.min_workers,
+        "workers": workers,
+        "min_workers": wanted.min_workers if trains else workers - 1,
         "processes": launch.spec.ranks_per_node,
         "sku": "+".join(sorted(skus)) if skus else "machine" if local else UNKNOWN,
         "faults": "+".join(faults) or "none",
-        "node_check": "yes" if own.node_check and (not local or not faults) else "no",
+        "node_check": "yes" if own.node_check and not (local and trains) else "no",
         "exclude_straggler": "yes" if own.exclude_straggler else "no",
-        "steps": wanted.steps if wanted.steps is not None else UNKNOWN,
+        "steps": UNKNOWN if wanted.steps is None else wanted.steps if trains else 0,
         "checkpoint_every": own.checkpoint_every,
         "max_restarts": own.max_restarts,
         "program": own.program if local else own.training[0],

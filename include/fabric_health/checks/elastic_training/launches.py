@@ -88,6 +88,8 @@ def _local(wanted: Asked, name: str, agents: int, more: tuple[str, ...]) -> Laun
             "--min-agents", str(least),
             "--steps", str(own.steps),
             "--checkpoint-every", str(own.checkpoint_every),
+            # What is in the memory of a lost node is lost with it: each checkpoint goes to the shared folder, too.
+            "--disk-every", "1",
             "--max-restarts", str(own.max_restarts),
             *more,
             "--stall-limit", f"{wanted.stall_limit_s:g}",

@@ -134,7 +134,7 @@ def _failed_unnamed(
             f"{name}: DLRover's node check failed: {said[-1].detail or 'no reason given'}",
             expected="passed on all nodes",
             actual="failed",
-            action="Read master.log and the agents' logs in the evidence for the node; of fewer than four it is not told.",
+            action="Read master.log and the agents' logs in the evidence for the node; of three it is not told.",
             source=AGENT,
             launch=name,
         )

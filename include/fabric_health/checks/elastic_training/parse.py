@@ -47,7 +47,8 @@ def parse(unit: Unit, evidence: UnitEvidence, site: Site) -> list[Row]:
     told = timeline(found.texts, *_span(job, found), found.names)
     survived = recoveries(unit.name, told)
     run = _run(unit, job, wanted, workers, found, told, survived)
-    run = replace(run, comparability=comparability(unit, wanted, site, found.report.versions if found.report else {}))
+    versions = found.report.versions if found.report else {}
+    run = replace(run, comparability=comparability(unit, wanted, workers, site, versions))
     kept = _kept(told)
     if len(kept) > MAX_EVENTS_KEPT:
         more = f"timeline: {len(kept) - MAX_EVENTS_KEPT} events more than are kept"

@@ -68,7 +68,7 @@ def _recovery(launch: str, number: int, span: _Span) -> ElasticRecovery:
     anchor = begun or met
     step = _first_step(span, anchor)
     from_steps, loaded_from = _resumed_from(span, step)
-    at_fault = _last_step(span)
+    at_fault = _last_step(span, begun)
     resumed = min(from_steps) if from_steps else None
     lost = max(0, at_fault - resumed) if at_fault is not None and resumed is not None else None
     problems = []
@@ -144,9 +144,15 @@ def _resumed_from(span: _Span, step: Event | None) -> tuple[set[int], str | None
     return told, (loaded[-1].detail if loaded else None)
 
 
-def _last_step(span: _Span) -> int | None:
-    """Return the last step before the fault; right after a start it is the one that the workers began with."""
-    steps = [e.step for e in span.fresh if e.kind in (Kind.STEP, Kind.RESUME) and e.step is not None]
+def _last_step(span: _Span, begun: Event | None) -> int | None:
+    """Return the last step before the fault; right after a start it is the one that the workers began with.
+
+    While an agent that comes back starts, the others train on: their last step before they restart is meant then.
+    """
+    told = list(span.fresh)
+    if span.fault.kind is Kind.RETURN_AGENT and begun is not None:
+        told += [e for e in span.after if (e.at or 0.0) < (begun.at or 0.0)]
+    steps = [e.step for e in told if e.kind in (Kind.STEP, Kind.RESUME) and e.step is not None]
     return max(steps, default=span.fault.step)
 
 

@@ -96,7 +96,9 @@ class ElasticRecovery(Row):
     rendezvous_s: float | None = optional("until the workers have met again", unit="s", minimum=0)
     resumed_s: float | None = optional("until the first step after that", unit="s", minimum=0)
     replaced_s: float | None = optional("until another worker pod of the same rank runs", unit="s", minimum=0)
-    step_at_fault: int | None = optional("last step before the fault", unit="steps", minimum=0)
+    step_at_fault: int | None = optional(
+        "last step before the fault; of an agent's return: before the workers restart for it", unit="steps", minimum=0
+    )
     step_resumed: int | None = optional("step of the checkpoint that training went on from", unit="steps", minimum=0)
     lost_steps: int | None = optional("steps that were trained twice: the one minus the other", unit="steps", minimum=0)
     world_before: int | None = optional("processes that trained together before", minimum=0)

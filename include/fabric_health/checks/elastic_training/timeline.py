@@ -11,6 +11,8 @@ from fabric_health.checks.elastic_training.events import FAULTS, INJECTED, Event
 
 # Clocks of pods and of ours may be this far apart, and a pod may speak a little before its job is seen to start.
 CLOCK_SLACK_S = 120.0
+# Two times that differ by less are the same, written by different hands.
+INSTANT_S = 0.001
 # How many losses a median is taken of: single ones jump.
 LOSSES = 10
 
@@ -98,7 +100,8 @@ def longest_stall(told: Timeline, recovering: Iterable[tuple[float, float]]) -> 
     if not told.of(Kind.DONE):
         times.append(max(told.ended_at, times[-1]))
     spans = list(recovering)
-    gaps = [b - a for a, b in pairwise(times) if not any(begin <= b and a <= end for begin, end in spans)]
+    # The gap that begins where a recovery ends is none of it.
+    gaps = [b - a for a, b in pairwise(times) if not any(begin < b and a < end - INSTANT_S for begin, end in spans)]
     return max(gaps, default=0.0)
 
 

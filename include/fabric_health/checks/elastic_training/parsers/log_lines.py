@@ -18,6 +18,8 @@ MAX_LINE = MAX_LITERAL
 # How many lines a message may go on for: a result of a rendezvous has eleven.
 MAX_MORE = 24
 _TIME = re.compile(r"\s?\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?\]?[ ,|]\s?")
+# Level and place in the code, behind the time.
+_LEVEL = re.compile(r"\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] ?(?:\[[^\]]{0,200}\] ?)?")
 # What torchrun puts before lines of a process when it passes them on: [default0]:
 _TEE = re.compile(r"\[[A-Za-z][\w-]{0,40}\d\]:\s?")
 
@@ -51,14 +53,16 @@ def _goes_on(line: str) -> bool:
 
 
 def message(line: str) -> Message:
-    """Return one line as a message, its time taken off."""
+    """Return one line as a message, its time, level and place taken off."""
     tee = _TEE.match(line)
     if tee:
         line = line[tee.end() :]
     found = _TIME.match(line)
     if found is None:
         return Message(None, line)
-    return Message(_seconds(found[1], found[2], found[3]), line[found.end() :])
+    text = line[found.end() :]
+    level = _LEVEL.match(text)
+    return Message(_seconds(found[1], found[2], found[3]), text[level.end() :] if level else text)
 
 
 def _lines(log: str) -> Iterator[str]:

@@ -1,0 +1,8 @@
+"""Stories of training that the tests of this check build on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
