@@ -19,8 +19,9 @@ from fabric_health.site import Site, load_site
 
 SITE = Path(__file__).parents[2] / "include" / "sites" / "lab.yaml"
 SINCE = datetime(2026, 11, 30, tzinfo=UTC)
-# A delayed rank costs the real gloo run of this machine, which is no part of the model.
-FREE = {"nic-firmware", "link-flap", "remap-pending", "xid", "acl-line", "driver-version", "miscabled", "delayed-rank"}
+# A delayed rank, and faults of elastic training, cost real runs of this machine, which are no part of the model.
+OF_REAL_RUNS = {"delayed-rank", "never-resumes", "lost-checkpoints", "slow-node-check"}
+FREE = {"nic-firmware", "link-flap", "remap-pending", "xid", "acl-line", "driver-version", "miscabled", *OF_REAL_RUNS}
 UNITS = {
     "node": "gpu-003",
     "gpu": "gpu-003/gpu2",
@@ -28,6 +29,8 @@ UNITS = {
     "switch": "leaf-2",
     "port": "leaf-2/Ethernet16",
     "rank": "localhost/rank-3",
+    "job": "elastic",
+    "agent": "elastic/agent-2",
 }
 
 

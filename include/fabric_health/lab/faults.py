@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UnitKind = Literal["node", "gpu", "nic", "switch", "port", "rank"]
+UnitKind = Literal["node", "gpu", "nic", "switch", "port", "rank", "job", "agent"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("slow-node", "node", "the node is slow on all rails; no audit sees why", "15", "loss in percent"),
         FaultKind("bad-leaf", "switch", "all traffic through the switch is slow", "15", "loss in percent"),
         FaultKind("delayed-rank", "rank", "gloo's rank is late in every collective, for real", "2000", "delay in us"),
+        FaultKind("never-resumes", "job", "a worker of elastic training that is started again dies, for real"),
+        FaultKind("lost-checkpoints", "job", "elastic training finds no checkpoint and starts at step 0, for real"),
+        FaultKind("slow-node-check", "agent", "DLRover's node check is slow on it, for real", "20000", "delay in us"),
         FaultKind("node-unreachable", "node", "the node refuses connections"),
         FaultKind("node-hanging", "node", "the node accepts the connection and never answers"),
     )

@@ -10,12 +10,14 @@ from datetime import datetime
 
 from fabric_health.checks.collectives.launches import LOCAL_UNIT
 from fabric_health.checks.collectives.settings import settings
+from fabric_health.checks.elastic_training.settings import LEAST_WORKERS, asked
 from fabric_health.errors import LabError, UsageError
 from fabric_health.lab.faults import CATALOGUE, FaultKind
 from fabric_health.lab.place import CONNECTION_ID
 from fabric_health.lab.state import Fault
 from fabric_health.site import Node, Site, Switch
 
+ELASTIC_UNIT = "elastic"
 _VERSION = re.compile(r"^[0-9][0-9A-Za-z._-]{0,30}$")
 
 
@@ -64,6 +66,9 @@ def _check_unit(site: Site, fault: FaultKind, unit: str) -> None:
     if fault.unit_kind == "rank":
         _check_rank(site, fault, unit)
         return
+    if fault.unit_kind in ("job", "agent"):
+        _check_elastic(site, fault, unit)
+        return
     owner = site.unit(name)
     wanted = "switch" if fault.unit_kind in ("switch", "port") else "node"
     if owner.kind != wanted:
@@ -87,6 +92,16 @@ def _check_rank(site: Site, fault: FaultKind, unit: str) -> None:
         raise UsageError(
             f"fault {fault.name} sits on a rank of gloo, not on {unit}; expected one from {ranks[0]} to {ranks[-1]}"
         )
+
+
+def _check_elastic(site: Site, fault: FaultKind, unit: str) -> None:
+    """The job of elastic training is one, on the machine that plays the lab; its agents stand for nodes."""
+    agents = [f"{ELASTIC_UNIT}/agent-{n}" for n in range(max(LEAST_WORKERS, asked(site).workers))]
+    known = [ELASTIC_UNIT] if fault.unit_kind == "job" else agents
+    if unit not in known:
+        expected = known[0] if len(known) == 1 else f"one from {known[0]} to {known[-1]}"
+        what = "the job" if fault.unit_kind == "job" else "an agent"
+        raise UsageError(f"fault {fault.name} sits on {what} of elastic training, not on {unit}; expected {expected}")
 
 
 def _parts(site: Site, owner: Node | Switch, fault: FaultKind) -> list[str]:
@@ -139,6 +154,7 @@ _VALUES: dict[str, Callable[[str], bool]] = {
     "port-speed": _number(0, 3200),
     "port-errors": _number(0, 1),
     "delayed-rank": _number(0, 1_000_000),
+    "slow-node-check": _number(0, 1_000_000),
     "slow-rail": _number(0, 99),
     "slow-node": _number(0, 99),
     "bad-leaf": _number(0, 99),
