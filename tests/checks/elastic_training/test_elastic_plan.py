@@ -56,7 +56,7 @@ def test_settings_of_a_cluster_that_do_not_fit(given: dict[str, Any], said: str)
 
 def test_defaults_follow_from_the_backend() -> None:
     local, cluster = asked(local_site()), asked(cluster_site())
-    assert (local.workers, local.min_workers, local.time_limit_s, local.stall_limit_s) == (2, 1, 240, 60)
+    assert (local.workers, local.min_workers, local.time_limit_s, local.stall_limit_s) == (2, 1, 300, 60)
     assert (cluster.workers, cluster.min_workers, cluster.time_limit_s, cluster.stall_limit_s) == (4, 3, 1800, 600)
     assert local.faults == ("kill-rank", "lose-agent", "return-agent")
     assert cluster.faults == ("delete-worker",)
@@ -74,13 +74,13 @@ def test_launches_of_one_machine() -> None:
     argv = " ".join(faults.spec.argv)
     assert argv == (
         "{python} {tool}/elastic_smoke.py --out {artefacts} --agents 2 --min-agents 1 --steps 200 --checkpoint-every 5 "
-        "--disk-every 1 --max-restarts 3 --faults kill-rank,lose-agent,return-agent --stall-limit 60 --limit 240"
+        "--disk-every 1 --max-restarts 3 --faults kill-rank,lose-agent,return-agent --stall-limit 60 --limit 300"
     )
     assert "--agents 4 --min-agents 3" in " ".join(check.spec.argv)
     assert "--node-check" in check.spec.argv
     assert "--faults" not in check.spec.argv
     assert "training.jsonl" in faults.spec.artefacts
-    assert faults.spec.time_limit_s > 240
+    assert faults.spec.time_limit_s > 300
     assert [x.name for x in launches(local_site(node_check=False, launches=2), (), "r")] == ["elastic-1", "elastic-2"]
 
 

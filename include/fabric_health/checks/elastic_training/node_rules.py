@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median_low
 
 from fabric_health.checks.elastic_training.events import Kind
-from fabric_health.checks.elastic_training.launches import LOCAL_UNIT
-from fabric_health.checks.elastic_training.rules import AGENT, MASTER, UNIT, UNIT_KIND, deviation, not_judged, trains
+from fabric_health.checks.elastic_training.rules import AGENT, MASTER, UNIT, deviation, not_judged, trains
 from fabric_health.checks.elastic_training.settings import Asked
 from fabric_health.checks.elastic_training.tables import ElasticEvent, ElasticNodeCheck, ElasticRun
 from fabric_health.datasets.tables import Finding, Severity
@@ -57,12 +56,11 @@ def _checks_nodes(run: ElasticRun) -> bool:
 
 
 def _where(run: ElasticRun, node: str, known: set[str]) -> tuple[str, str, str]:
-    """Return unit, its kind, and the words for a node; of one machine's agents the machine is the unit."""
+    """Return unit, its kind, and the words for a node: a node of the site, or else an agent or worker of the job."""
     if node in known:
         return node, "node", node
-    if run.backend == "local":
-        return LOCAL_UNIT, "machine", f"agent {node}"
-    return UNIT, UNIT_KIND, f"the worker of rank {node}"
+    kind = "agent" if run.backend == "local" else "worker"
+    return f"{UNIT}/{kind}-{node}", kind, f"{kind} {node} of the job"
 
 
 def _failed(newest: Mapping[str, ElasticNodeCheck], run: ElasticRun, known: set[str]) -> Iterator[Finding]:
@@ -72,7 +70,7 @@ def _failed(newest: Mapping[str, ElasticNodeCheck], run: ElasticRun, known: set[
         unit, kind, named = _where(run, node, known)
         yield deviation(
             "node_check_passes",
-            "node_check" if kind == "node" else f"node_check.{node}",
+            "node_check",
             Severity.CRITICAL,
             f"{named} failed DLRover's node check (matrix products and an all_gather) in round {row.round}",
             expected="passed",
@@ -100,7 +98,7 @@ def _slow(newest: Mapping[str, ElasticNodeCheck], run: ElasticRun, known: set[st
         took = f"{time:.1f} s against a median of {usual:.1f} s" if time is not None else "for an unknown time"
         yield deviation(
             "no_stragglers",
-            "node_check.elapsed_s" if kind == "node" else f"node_check.{node}.elapsed_s",
+            "node_check.elapsed_s",
             Severity.WARNING,
             f"{named} is slow in DLRover's node check: {took}{said}",
             expected=f"<= {limit:g} x the median",

@@ -8,7 +8,7 @@ from fabric_health.checks.elastic_training.tables import ElasticRun
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 
 CHECK = "elastic_training"
-UNIT, UNIT_KIND = "elastic-training", "job"
+UNIT, UNIT_KIND = "elastic", "job"
 AGENT = (
     "https://github.com/intelligent-machine-learning/dlrover/blob/master/dlrover/python/elastic_agent/torch/training.py"
 )

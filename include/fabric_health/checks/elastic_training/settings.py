@@ -138,7 +138,7 @@ class Settings(_Model):
     )
     resources: Resources = Resources()
     time_limit_s: float | None = Field(
-        None, gt=0, le=86_400, description="of a launch; default: 240 (local), 1800 (Kubernetes)"
+        None, gt=0, le=86_400, description="of a launch; default: 300 (local), 1800 (Kubernetes)"
     )
     stall_limit_s: float | None = Field(
         None,
@@ -213,7 +213,7 @@ def asked(site: Site) -> Asked:
         workers=workers,
         min_workers=own.min_workers or max(1, workers - 1),
         faults=own.faults if own.faults is not None else USUAL_FAULTS if local else CLUSTER_FAULTS,
-        time_limit_s=own.time_limit_s or (240 if local else 1800),
+        time_limit_s=own.time_limit_s or (300 if local else 1800),
         stall_limit_s=own.stall_limit_s or (60 if local else 600),
         lost_steps=own.checkpoint_every if own.limits.lost_steps is None else own.limits.lost_steps,
         steps=own.steps if known else None,
