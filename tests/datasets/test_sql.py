@@ -11,6 +11,7 @@ import pytest
 from landed_samples import concluded_row, config, covered, drift, fact, found, link, run_key
 
 from fabric_health.checks.driver_firmware.tables import Link
+from fabric_health.checks.model_eval.tables import ModelQuality, ModelServing, Quantization
 from fabric_health.checks.object_store.tables import ObjectStoreCluster, ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
 from fabric_health.datasets import contracts, landing, reference, registry, sql
@@ -175,6 +176,25 @@ def test_measurements_carry_the_contracts_unit_and_leave_out_what_was_not_measur
         ("gpu-001/mlx5_0", "rate_gbps", 400.0, "Gb/s", "link_layer=InfiniBand"),
         ("gpu-001/mlx5_0", "symbol_errors", 0.0, "errors", "link_layer=InfiniBand"),
         ("leaf-1/swp1", "mtu_bytes", 9216.0, "B", ""),
+    ]
+
+
+def test_a_launch_of_a_served_model_counts_once_whatever_its_repeats(store: ObjectStore) -> None:
+    speeds = [(1, 100.0, None), (2, 140.0, None), (3, None, "2 of 24 requests failed")]
+    rows: list[Row] = [
+        ModelServing("m-serve-2", "m", "vllm bench", 4, n, "k;concurrency=4", output_tokens_per_s=v, problem=why)
+        for n, v, why in speeds
+    ]
+    rows.append(ModelQuality("m-serve-2", "m", "continuation", "acc,none", 0.6, "k;task=continuation"))
+    rows.append(Quantization("m-q-1", "m", "w8a8-gptq", "m/w8a8-gptq", source_sha256="a" * 64, size_ratio=0.6))
+    land(store, 0, *rows)
+    got = ask(
+        store, "SELECT launch, unit, metric, value, unit_of_measure, comparability FROM measurements ORDER BY ALL"
+    )
+    assert [tuple(r.values()) for r in got] == [
+        (0, "m/w8a8-gptq", "size_ratio", 0.6, "1", f"model=m;scheme=w8a8-gptq;revision={'a' * 12};recipe=?;device=?"),
+        (2, "m", "continuation acc,none", 0.6, "1", "k;task=continuation"),
+        (2, "m", "output_tokens_per_s", 120.0, "tokens/s", "k;concurrency=4"),
     ]
 
 

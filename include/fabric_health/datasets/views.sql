@@ -271,6 +271,56 @@ pair_values AS (
     )
     ON bw_peak_gbitps, bw_average_gbitps, message_rate_mpps, latency_typical_us, latency_avg_us, latency_p99_us
     INTO NAME metric VALUE value
+),
+serving_values AS (
+    UNPIVOT (
+        -- Repeats within a launch are no samples of their own: a launch counts with its median.
+        SELECT site, week, run, max(produced_at) AS produced_at, any_value(origin) AS origin,
+               any_value(evidence) AS evidence, 'model_eval' AS "check", 'model_serving' AS source, unit,
+               'model' AS unit_kind, CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch, comparability,
+               median(output_tokens_per_s) AS output_tokens_per_s, median(requests_per_s) AS requests_per_s,
+               median(ttft_p50_ms) AS ttft_p50_ms, median(ttft_p99_ms) AS ttft_p99_ms,
+               median(tpot_p50_ms) AS tpot_p50_ms, median(itl_p50_ms) AS itl_p50_ms, median(itl_p99_ms) AS itl_p99_ms,
+               median(e2el_p50_ms) AS e2el_p50_ms, median(e2el_p99_ms) AS e2el_p99_ms
+        FROM model_serving SEMI JOIN measured_runs USING (site, run)
+        WHERE problem IS NULL
+        GROUP BY site, week, run, launch, unit, comparability
+    )
+    ON output_tokens_per_s, requests_per_s, ttft_p50_ms, ttft_p99_ms, tpot_p50_ms, itl_p50_ms, itl_p99_ms,
+       e2el_p50_ms, e2el_p99_ms
+    INTO NAME metric VALUE value
+),
+quantization_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'model_eval' AS "check", 'quantizations' AS source,
+               unit, 'model' AS unit_kind,
+               concat('model=', model, ';scheme=', scheme, ';revision=', coalesce(source_sha256[1:12], '?'),
+                      ';recipe=', coalesce(recipe_sha256[1:12], '?'), ';device=', coalesce(device, '?'))
+                   AS comparability,
+               size_ratio, quantise_s, duration_s, peak_memory_mib
+        FROM quantizations SEMI JOIN measured_runs USING (site, run)
+        WHERE problem IS NULL
+    )
+    ON size_ratio, quantise_s, duration_s, peak_memory_mib
+    INTO NAME metric VALUE value
+),
+server_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'model_eval' AS "check", 'model_servers' AS source,
+               unit, 'model' AS unit_kind, CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
+               coalesce(comparability, '?') AS comparability, start_s, peak_memory_mib
+        FROM model_servers SEMI JOIN measured_runs USING (site, run)
+        WHERE problem IS NULL
+    )
+    ON start_s, peak_memory_mib
+    INTO NAME metric VALUE value
+),
+quality_values AS (
+    -- A row is a metric already; tasks and their metrics are the harness's names.
+    SELECT site, week, run, produced_at, origin, evidence, 'model_eval' AS "check", unit, 'model' AS unit_kind,
+           CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch, comparability,
+           CASE WHEN task = metric THEN metric ELSE task || ' ' || metric END AS metric, value, '1' AS unit_of_measure
+    FROM model_quality SEMI JOIN measured_runs USING (site, run)
 )
 SELECT m.site, m.week, m.run, m.produced_at, m.launch, m."check", m.unit, m.unit_kind, m.metric, m.value,
        c.unit AS unit_of_measure, m.comparability, m.origin, m.evidence
@@ -279,8 +329,14 @@ FROM (
     UNION ALL BY NAME SELECT *, 0 AS launch FROM fabric_values
     UNION ALL BY NAME SELECT * FROM store_values UNION ALL BY NAME SELECT * FROM collective_values
     UNION ALL BY NAME SELECT * FROM pair_values
+    UNION ALL BY NAME SELECT * FROM serving_values UNION ALL BY NAME SELECT * FROM server_values
+    UNION ALL BY NAME SELECT *, 0 AS launch FROM quantization_values
 ) m
-JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric;
+JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric
+UNION ALL BY NAME
+SELECT site, week, run, produced_at, launch, "check", unit, unit_kind, metric, value, unit_of_measure, comparability,
+       origin, evidence
+FROM quality_values;
 
 -- What comparisons said, each run's verdict on the whole first.
 CREATE VIEW verdict_history AS
