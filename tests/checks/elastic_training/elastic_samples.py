@@ -28,12 +28,12 @@ IMAGE = "registry.example.org/dlrover@sha256:" + "a" * 64
 
 
 def local_site(**settings: Any) -> Site:
-    return dataclasses.replace(LAB, checks={"elastic_training": settings}, jobs={"backend": "local"})
+    return dataclasses.replace(LAB, checks={"elastic_training": {"steps": 200, **settings}}, jobs={"backend": "local"})
 
 
 def cluster_site(image: str = IMAGE, **settings: Any) -> Site:
     jobs = {"backend": "kubernetes", "kubernetes": {"namespace": "n", "images": {"dlrover": image}}}
-    return dataclasses.replace(LAB, checks={"elastic_training": settings}, jobs=jobs)
+    return dataclasses.replace(LAB, checks={"elastic_training": {"steps": 200, **settings}}, jobs=jobs)
 
 
 @dataclass(frozen=True)

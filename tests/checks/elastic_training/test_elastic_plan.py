@@ -68,7 +68,7 @@ def test_launches_of_one_machine() -> None:
     check, faults = launches(local_site(), (), "run-1")
     assert [x.name for x in (check, faults)] == ["elastic-check-1", "elastic-1"]
     for launch in (check, faults):
-        assert (launch.units, launch.unit_kind, launch.origin) == (("localhost",), "machine", "measured")
+        assert (launch.units, launch.unit_kind, launch.origin) == (("elastic",), "job", "measured")
         assert launch.spec.tool == "dlrover"
         assert launch.spec.env["TZ"] == "UTC"
     argv = " ".join(faults.spec.argv)
@@ -87,8 +87,8 @@ def test_launches_of_one_machine() -> None:
 def test_launch_of_a_cluster() -> None:
     (launch,) = launches(cluster_site(), LAB.nodes, "run-1")
     spec = launch.spec
-    assert (spec.family, len(spec.nodes), launch.unit_kind) == ("elastic", 4, "node")
-    assert spec.nodes == launch.units
+    assert (spec.family, len(spec.nodes), launch.unit_kind) == ("elastic", 4, "job")
+    assert set(spec.nodes) <= {n.name for n in LAB.nodes}
     argv = " ".join(spec.argv)
     gpus = LAB.nodes[0].sku.gpus
     assert argv.startswith(

@@ -11,7 +11,8 @@ from fabric_health.checks.elastic_training.settings import LEAST_WORKERS, Asked,
 from fabric_health.jobs.spec import Disturbance, JobSpec, Resources
 from fabric_health.site import Node, Site
 
-LOCAL_UNIT = "localhost"
+# What a launch measures: the job as a whole. Its nodes are as good as their own checks say.
+UNIT, UNIT_KIND = "elastic", "job"
 TOOL = "dlrover"
 JOB_FILE, TRAINING_FILE, FAULTS_FILE, PODS_FILE = "job.json", "training.jsonl", "faults.jsonl", "pods.jsonl"
 MASTER_LOG = "master.log"
@@ -32,9 +33,8 @@ def launches(site: Site, nodes: tuple[Node, ...], run: str) -> tuple[Launch, ...
     chosen = chosen_nodes(wanted, nodes, run)
     if not chosen:
         return ()
-    units = tuple(n.name for n in chosen)
     names = [f"{FAULTS}-{i}" for i in range(1, wanted.own.launches + 1)]
-    return tuple(Launch(name, _cluster_spec(wanted, name, chosen, run), units) for name in names)
+    return tuple(_launch(name, _cluster_spec(wanted, name, chosen, run)) for name in names)
 
 
 def injects_faults(name: str) -> bool:
@@ -75,6 +75,10 @@ def _local_launches(wanted: Asked) -> list[Launch]:
     return plan
 
 
+def _launch(name: str, spec: JobSpec) -> Launch:
+    return Launch(name, spec, (UNIT,), origin="measured", unit_kind="job")
+
+
 def _local(wanted: Asked, name: str, agents: int, more: tuple[str, ...]) -> Launch:
     own = wanted.own
     least = wanted.min_workers if injects_faults(name) else agents - 1
@@ -100,7 +104,7 @@ def _local(wanted: Asked, name: str, agents: int, more: tuple[str, ...]) -> Laun
         time_limit_s=wanted.time_limit_s + SLACK_S,
         artefacts=tuple(local_files(name, agents)),
     )  # fmt: skip
-    return Launch(name, spec, (LOCAL_UNIT,), origin="measured", unit_kind="machine")
+    return _launch(name, spec)
 
 
 def local_files(name: str, agents: int) -> list[str]:

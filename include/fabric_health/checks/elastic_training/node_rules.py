@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median_low
 
 from fabric_health.checks.elastic_training.events import Kind
-from fabric_health.checks.elastic_training.rules import AGENT, MASTER, UNIT, deviation, not_judged, trains
+from fabric_health.checks.elastic_training.launches import UNIT
+from fabric_health.checks.elastic_training.rules import AGENT, MASTER, deviation, not_judged, trains
 from fabric_health.checks.elastic_training.settings import Asked
 from fabric_health.checks.elastic_training.tables import ElasticEvent, ElasticNodeCheck, ElasticRun
 from fabric_health.datasets.tables import Finding, Severity

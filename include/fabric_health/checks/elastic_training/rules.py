@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fabric_health.checks.elastic_training.events import clip
-from fabric_health.checks.elastic_training.launches import FAULTS_FILE, TRAINING_FILE, injects_faults
+from fabric_health.checks.elastic_training.launches import FAULTS_FILE, TRAINING_FILE, UNIT, UNIT_KIND, injects_faults
 from fabric_health.checks.elastic_training.tables import ElasticRun
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 
 CHECK = "elastic_training"
-UNIT, UNIT_KIND = "elastic", "job"
 AGENT = (
     "https://github.com/intelligent-machine-learning/dlrover/blob/master/dlrover/python/elastic_agent/torch/training.py"
 )

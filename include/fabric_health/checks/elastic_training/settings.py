@@ -86,7 +86,7 @@ class Settings(_Model):
     min_workers: int | None = Field(
         None, ge=1, le=4096, description="workers with which training may go on; default: one less than workers"
     )
-    steps: int = Field(200, ge=20, le=1_000_000_000, description="training steps of a launch")
+    steps: int = Field(400, ge=20, le=1_000_000_000, description="training steps of a launch")
     checkpoint_every: int = Field(5, ge=1, le=1_000_000, description="steps between checkpoints")
     max_restarts: int = Field(3, ge=1, le=100, description="restarts that a worker may use; DLRover's own default is 0")
     faults: tuple[Fault, ...] | None = Field(
