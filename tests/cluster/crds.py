@@ -73,13 +73,32 @@ MPI = fields(
     ),
     mpiReplicaSpecs=fields(("Launcher",), Launcher=MPI_REPLICA, Worker=MPI_REPLICA),
 )
+TEXTS: Schema = {"type": "object", "additionalProperties": STRING}
 ELASTIC = fields(
+    ("replicaSpecs",),
     distributionStrategy=one_of("AllreduceStrategy", "ParameterServerStrategy"),
     optimizeMode=one_of("manual", "single-job", "cluster"),
+    resourceLimits=TEXTS,
+    brainService=STRING,
     suspend={"type": "boolean"},
     replicaSpecs={
         "type": "object",
-        "additionalProperties": fields(("template",), replicas=INTEGER, template=TEMPLATE, restartCount=INTEGER),
+        "additionalProperties": fields(
+            replicas=INTEGER,
+            # Of a template's metadata DLRover's schema keeps these, and prunes what else there is.
+            template=fields(
+                metadata=fields(
+                    name=STRING, namespace=STRING, labels=TEXTS, annotations=TEXTS, finalizers=array(STRING)
+                ),
+                spec=TEMPLATE,
+            ),
+            restartPolicy=STRING,
+            restartCount=INTEGER,
+            restartTimeout=INTEGER,
+            autoScale={"type": "boolean"},
+            priority=STRING,
+            BatchScheduler=STRING,
+        ),
     },
 )
 SPECS: dict[Kind, Schema] = {VOLCANO_JOB: VOLCANO, MPI_JOB: MPI, ELASTIC_JOB: ELASTIC}

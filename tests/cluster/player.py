@@ -14,11 +14,14 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from control_plane import ADMIN, ControlPlane, certificate
+from elastic_player import Dlrover
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
@@ -52,6 +55,7 @@ class Player:
     running: dict[str, Running] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     webhook_refuses: str = ""
+    dlrover: Dlrover = field(default_factory=Dlrover)
 
     def __post_init__(self) -> None:
         api = self.plane.client(ADMIN)
@@ -72,8 +76,11 @@ class Player:
                 pass
 
             def do_GET(self) -> None:
-                path = self.path.split("?")[0].split("/")
+                url = urlsplit(self.path)
+                path, query = url.path.split("/"), parse_qs(url.query)
                 body = player.log_of(path[3]) if path[1:2] == ["containerLogs"] and len(path) > 4 else None
+                if body is not None and "tailLines" in query:
+                    body = b"".join(body.splitlines(keepends=True)[-int(query["tailLines"][0]) :])
                 self._answer(404 if body is None else 200, body or b"", "text/plain")
 
             def do_POST(self) -> None:
@@ -169,6 +176,9 @@ class Player:
             return
         if not self.controllers:
             return
+        if kind is ELASTIC_JOB:
+            self.dlrover.reconcile(self, obj, pods)
+            return
         if not pods and not kind.state(obj).phase.final:
             for pod in _pods_of(kind, obj):
                 self.core.create_namespaced_pod(self.namespace, pod)
@@ -196,7 +206,7 @@ class Player:
             self.set_pod(pod, "Pending", waiting)
         elif name not in self.running or self.running[name].uid != pod["metadata"]["uid"]:
             self.running[name] = self._start(pod)
-            self.set_pod(pod, "Running", {"running": {}})
+            self.set_pod(pod, "Running", {"running": {"startedAt": _now()}})
         elif status.get("phase") == "Running":
             self._finish(pod)
 
@@ -228,9 +238,14 @@ class Player:
         request.update(artefact_folder=str(self.folder / pod["metadata"]["uid"]), wait_for=[])
         old = "/artefacts"
         request["argv"] = [a.replace(old, request["artefact_folder"]) for a in request["argv"]]
+        told = {e["name"]: e["value"] for e in pod["spec"]["containers"][0].get("env") or () if "value" in e}
         with open(log, "wb") as out:
             process = subprocess.Popen(
-                [sys.executable, *command[1:4], json.dumps(request)], stdout=out, stderr=out, start_new_session=True
+                [sys.executable, *command[1:4], json.dumps(request)],
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env={**os.environ, **told},
             )
         return Running(pod["metadata"]["uid"], process, log)
 
@@ -251,7 +266,9 @@ class Player:
         elif (code := running.process.poll()) is not None:
             reason = "Completed" if code == 0 else "Error"
             self.set_pod(
-                pod, "Succeeded" if code == 0 else "Failed", {"terminated": {"exitCode": code, "reason": reason}}
+                pod,
+                "Succeeded" if code == 0 else "Failed",
+                {"terminated": {"exitCode": code, "reason": reason, "finishedAt": _now()}},
             )
 
     def set_pod(self, pod: Json, phase: str, state: Json) -> None:
@@ -320,6 +337,10 @@ class Player:
         return found[0] if found else None
 
 
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _owner(pod: Json) -> str | None:
     owners = pod["metadata"].get("ownerReferences") or []
     return owners[0]["uid"] if owners else None
@@ -348,9 +369,6 @@ def _pods_of(kind: Kind, obj: Json) -> list[Json]:
             for task in spec["tasks"]
             for i in range(task["replicas"])
         ]
-    else:
-        worker = spec["replicaSpecs"]["worker"]
-        made += [(f"{name}-edljob-worker-{i}", {}, worker["template"]) for i in range(worker["replicas"])]
     owner = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -377,7 +395,7 @@ def _status(kind: Kind, phase: str) -> Json:
         return {"conditions": [{"type": phase, "status": "True", "reason": f"MPIJob{phase}", "message": "m"}]}
     if kind is VOLCANO_JOB:
         return {"state": {"phase": {"Succeeded": "Completed"}.get(phase, phase)}}
-    return {"phase": phase}
+    raise AssertionError(f"{kind.kind} has its own player")
 
 
 __all__ = ["KINDS", "Player"]

@@ -37,8 +37,9 @@ def task(plane, namespace, settings, monkeypatch):
     monkeypatch.setattr(custom_job, "airflow_connection", lambda _id: cluster)
     state = State()
 
-    def make(source: str, try_number: int = 1, **more):
-        spec = JobSpec("job", "self", ("{python}", "-c", source), nodes=("gpu-001", "gpu-002"), time_limit_s=60)
+    def make(source: str, try_number: int = 1, family: str = "mpi", **more):
+        argv, nodes = ("{python}", "-c", source), ("gpu-001", "gpu-002")
+        spec = JobSpec("job", "self", argv, nodes=nodes, time_limit_s=60, family=family)
         job = manifests.job(spec, settings, "site-a", "run-1", datetime(2026, 11, 30, tzinfo=UTC))
         manifest = {k: job.manifest[k] for k in ("apiVersion", "kind", "spec")}
         arguments = {
@@ -208,6 +209,28 @@ def test_a_refusal_is_final_and_in_words(task, player):
     operator, context = task("pass", namespace="nowhere")
     with pytest.raises(AirflowFailException, match="may not create mpijobs"):
         operator.execute(context)
+
+
+def test_an_elastic_job_is_judged_by_its_workers_and_not_by_dlrovers_master(task, player):
+    operator, context = task("print('trained')", family="elastic")
+    result = operator.execute_complete(context, fired(deferred(operator, context)))
+    assert result["kind"] == "elasticjob"
+    player.wait_until(lambda: not player.left())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda template: template.pop("metadata"), "worker.template has no metadata.labels"),
+        (lambda template: template["spec"].pop("restartPolicy"), "worker.template has no spec.restartPolicy"),
+    ],
+)
+def test_a_template_of_which_dlrover_would_make_no_workers_is_refused_before_it_is_sent(task, player, change, message):
+    operator, context = task("print('trained')", family="elastic")
+    change(operator.manifest["spec"]["replicaSpecs"]["worker"]["template"])
+    with pytest.raises(AirflowFailException, match=f"{message}: DLRover would start its master, no workers"):
+        operator.execute(context)
+    assert not player.left()
 
 
 def test_pod_settings_fit_the_pod_operator():

@@ -45,6 +45,9 @@ def test_no_status_makes_reading_raise_or_succeed(kind, status):
         (VOLCANO_JOB, {"state": {"phase": "Terminated"}}, Phase.FAILED),
         (VOLCANO_JOB, {"state": {"phase": "Restarting"}}, Phase.PENDING),
         (ELASTIC_JOB, {"phase": "Scaling"}, Phase.RUNNING),
+        (ELASTIC_JOB, {"phase": "Created"}, Phase.PENDING),
+        (ELASTIC_JOB, {"phase": "Suspended"}, Phase.PENDING),
+        (ELASTIC_JOB, {"phase": "Unheard"}, Phase.PENDING),
         (ELASTIC_JOB, {"phase": "Succeeded"}, Phase.SUCCEEDED),
         (MPI_JOB, {"conditions": [{"type": "Created", "status": "True"}]}, Phase.PENDING),
         (

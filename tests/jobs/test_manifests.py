@@ -14,9 +14,10 @@ import pytest
 
 from fabric_health.errors import UsageError
 from fabric_health.jobs.kubernetes import manifests
+from fabric_health.jobs.kubernetes.elastic import problem_of
 from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCANO_JOB, kind_of
 from fabric_health.jobs.settings import KubernetesSettings
-from fabric_health.jobs.spec import JobSpec, Resources, SecretReference
+from fabric_health.jobs.spec import Disturbance, JobSpec, Resources, SecretReference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 import crds
@@ -255,6 +256,35 @@ def test_a_job_that_needs_models_is_refused_by_a_site_without_a_volume_for_them(
 def test_values_of_the_environment_are_filled_as_on_the_other_backend():
     container = job(replace(ONE, env={"OUT": "{artefacts}/x"})).manifest["spec"]["containers"][0]
     assert {"name": "OUT", "value": "/artefacts/x"} in container["env"]
+
+
+def test_an_elastic_job_is_one_that_dlrover_makes_workers_of():
+    job_ = job(replace(ELASTIC, resources=GPU, disturb=Disturbance()))
+    worker = job_.manifest["spec"]["replicaSpecs"]["worker"]
+    assert problem_of(job_.manifest) == ""
+    assert (worker["replicas"], worker["restartCount"]) == (2, 3)
+    assert worker["template"]["metadata"]["labels"][manifests.OBJECT] == job_.name
+    pod = worker["template"]["spec"]
+    assert (pod["restartPolicy"], pod["containers"][0]["name"]) == ("Never", "main")
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    # By the labels that DLRover puts on its pods itself: a schema may prune those of a template.
+    assert term["labelSelector"]["matchLabels"] == {
+        "elasticjob.dlrover/name": job_.name,
+        "elasticjob.dlrover/replica-type": "worker",
+    }
+    assert pod["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8192Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (replace(MANY, disturb=Disturbance()), "only an elastic job survives the loss of a worker"),
+        (replace(ELASTIC, disturb=Disturbance(2)), "disturb names rank 2 of 2 workers; expected one of 0 to 1"),
+    ],
+)
+def test_a_disturbance_that_cannot_be_made_is_refused(spec, message):
+    with pytest.raises(UsageError, match=message):
+        job(spec)
 
 
 def test_a_tool_without_an_image_is_named():

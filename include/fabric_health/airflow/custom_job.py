@@ -85,6 +85,7 @@ class CustomJobOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make or adopt the object and wait for its end without holding the worker."""
+        from fabric_health.errors import UsageError
         from fabric_health.jobs.kubernetes.api import ClusterRefusedError
         from fabric_health.jobs.kubernetes.backend import deadline_of, make_or_adopt
 
@@ -93,7 +94,7 @@ class CustomJobOperator(BaseOperator):
         try:
             self._clear_failed(cluster, job, context)
             obj = make_or_adopt(cluster, job, self.log.info)
-        except ClusterRefusedError as error:
+        except (ClusterRefusedError, UsageError) as error:
             raise AirflowFailException(str(error)) from None
         identity = {
             "kind": job.kind.name,
@@ -119,19 +120,22 @@ class CustomJobOperator(BaseOperator):
 
         Raises AirflowFailException when the job failed, AirflowException (which may be retried) when it was lost.
         """
-        from fabric_health.jobs.kubernetes.kinds import KINDS, POD, Phase
-        from fabric_health.jobs.kubernetes.outcome import split_pods
+        from fabric_health.jobs.kubernetes.kinds import KINDS, Phase
+        from fabric_health.jobs.kubernetes.outcome import judged_by, split_pods
         from fabric_health.jobs.kubernetes.reasons import first, of_pod
 
         cluster = connect(self.kubernetes_conn_id, event["namespace"], following=True)
         kind, name, uid = KINDS[event["kind"]], event["name"], event["uid"]
         failed = True
         try:
-            pods = cluster.objects(POD, kind.pods(name))
+            pods = cluster.pods_of(kind, name)
             obj = cluster.get(kind, name)
             state = kind.state(obj or {})
-            trouble = first(of_pod(p) for p in pods)
+            judged = judged_by(kind, pods)
+            trouble = first(of_pod(p) for p in judged)
             main, others = split_pods(kind, pods)
+            # Of an elastic job's workers those that were replaced say nothing about its end.
+            main, others = [p for p in main if p in judged], [*others, *(p for p in main if p not in judged)]
             logs = [cluster.log(p["metadata"]["name"], None, LOG_BYTES) or b"" for p in main]
             for pod, log in zip(main, logs, strict=True):
                 self._tell(pod["metadata"]["name"], log)

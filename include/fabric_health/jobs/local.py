@@ -57,8 +57,8 @@ class LocalBackend:
         try:
             if spec.disturb:
                 raise UsageError(
-                    f"job {spec.name!r}: the local backend has no worker pods to delete; leave `disturb` out: a program "
-                    "that runs here makes its faults itself"
+                    f"job {spec.name!r}: the local backend has no worker pods to delete; leave `disturb` out: "
+                    "a program that runs here makes its faults itself"
                 )
             with self._starting(folder):
                 ended = self._found(folder, spec)

@@ -79,8 +79,8 @@ class JobSpec:
     ``artefacts`` are file names below the artefact directory that are kept as evidence, each at most
     ``artefact_max_bytes``. ``family`` says how a job's nodes work together: ``mpi`` (one launcher starts the ranks
     over SSH; ``argv`` is the launcher's) or ``elastic`` (``argv`` runs on every node, and a node may be replaced).
-    ``disturb`` asks the backend to take a worker away from an elastic job: on Kubernetes alone. The local backend refuses
-    it, since programs there make their faults themselves.
+    ``disturb`` asks the backend to take a worker away from an elastic job. Kubernetes alone does; the local backend
+    refuses, since programs there make their faults themselves.
     """
 
     name: str

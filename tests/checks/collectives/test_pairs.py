@@ -23,7 +23,7 @@ from fabric_health.checks.collectives.tables import CollectiveLaunch, LaunchProb
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Finding, FindingKind, Severity
 from fabric_health.errors import SiteError
-from fabric_health.jobs.kubernetes.manifests import TOOLS
+from fabric_health.jobs.kubernetes.pod_parts import TOOLS
 from fabric_health.site import Site
 
 MakeSite = Callable[..., Site]

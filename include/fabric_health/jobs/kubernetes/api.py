@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ class Cluster:
     patience_s: float = PATIENCE_S
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     let_in: bool = False
+    # What the API server's clock said last, s since 1970, to the second; ours and the nodes' may be wrong.
+    server_time: float | None = None
 
     @classmethod
     def connect(cls, connection_id: str | None, namespace: str, connections: ConnectionSource) -> Cluster:
@@ -85,6 +89,31 @@ class Cluster:
             raise
         return True
 
+    def end_pod(self, name: str, uid: str, grace_s: int) -> Json | None:
+        """Delete one pod with ``grace_s`` seconds for its end; return it as it is then, None when it is gone already.
+
+        Only the pod of this ``uid`` is meant: one that has taken its name is left alone.
+        """
+        body: Json = {"gracePeriodSeconds": grace_s, "preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            return self._json("delete", POD, "DELETE", POD.path(self.namespace, name), body=body)
+        except ClusterRefusedError as error:
+            if error.status in (404, 409):
+                return None
+            raise
+
+    def annotate(self, kind: Kind, name: str, uid: str, annotations: Mapping[str, str]) -> Json:
+        """Add annotations to the object of this ``uid`` and return it. Raises ClusterRefusedError."""
+        body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        return self._json("patch", kind, "PATCH", kind.path(self.namespace, name), body=body)
+
+    def pods_of(self, kind: Kind, name: str) -> list[Json]:
+        """Return all pods of an object, by whichever of its kind's labels they are found."""
+        found: dict[str, Json] = {}
+        for selector in kind.pods(name):
+            found.update((str(p["metadata"]["uid"]), p) for p in self.objects(POD, selector))
+        return list(found.values())
+
     def objects(self, kind: Kind, selector: str) -> list[Json]:
         """Return all objects that carry the labels, read in pages."""
         out: list[Json] = []
@@ -106,9 +135,13 @@ class Cluster:
             return []
         return sorted(page.get("items") or [], key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
 
-    def log(self, pod: str, container: str | None, limit: int) -> bytes | None:
-        """Return a pod's log, at most ``limit`` bytes; None when there is none (not started, rotated away, gone)."""
+    def log(self, pod: str, container: str | None, limit: int, last_lines: int | None = None) -> bytes | None:
+        """Return a pod's log, at most ``limit`` bytes; None when there is none (not started, rotated away, gone).
+
+        With ``last_lines`` it begins that many lines before its end.
+        """
         query = [("limitBytes", str(limit)), *([("container", container)] if container else [])]
+        query += [("tailLines", str(last_lines))] if last_lines else []
         try:
             return self._call("get", _LOGS, "GET", f"{POD.path(self.namespace, pod)}/log", query=query)
         except ClusterRefusedError as error:
@@ -170,6 +203,7 @@ class Cluster:
             try:
                 response = self._request(method, path, query or [], body, CALL_S)
                 status, answer = response.status, response.data
+                self._heard(response.headers.get("Date"))
             except Exception as error:
                 answer = f"{type(error).__name__}: {error}".encode()
             if 200 <= status < 300:
@@ -190,6 +224,10 @@ class Cluster:
             self.sleep(wait_s)
             wait_s = min(5.0, wait_s * 2)
 
+    def _heard(self, date: str | None) -> None:
+        with contextlib.suppress(ValueError, TypeError):
+            self.server_time = parsedate_to_datetime(str(date)).timestamp()
+
     def _request(
         self,
         method: str,
@@ -205,7 +243,7 @@ class Cluster:
         configuration = self.client.configuration
         headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "fabric-health", **self._credentials()}
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = f"application/{'merge-patch+' if method == 'PATCH' else ''}json"
         return self.client.rest_client.pool_manager.request(
             method,
             f"{configuration.host.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else ""),

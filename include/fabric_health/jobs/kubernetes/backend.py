@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from fabric_health.connections import ConnectionSource
 from fabric_health.errors import UsageError
-from fabric_health.jobs.kubernetes import manifests
+from fabric_health.jobs.kubernetes import elastic, manifests
 from fabric_health.jobs.kubernetes.api import Cluster, ClusterAwayError, ClusterRefusedError
 from fabric_health.jobs.kubernetes.framed_log import FramedLog, read_log
-from fabric_health.jobs.kubernetes.kinds import KINDS, POD, Kind, Phase
+from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, KINDS, Kind, Phase, State
 from fabric_health.jobs.kubernetes.manifests import Job
 from fabric_health.jobs.kubernetes.outcome import Seen, result_of, split_pods
 from fabric_health.jobs.kubernetes.reasons import IMAGE_PATIENCE_S, Trouble, first, of_pod
+from fabric_health.jobs.kubernetes.workers import FOLLOW_S, Workers
 from fabric_health.jobs.rank_artefacts import room_bytes, take_out
 from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.jobs.spec import JobResult, JobSpec, JobStatus
@@ -50,6 +51,8 @@ class KubernetesBackend:
 
     A job's object has a name that follows from site, run and job alone, so a restarted task finds it; one that is not
     ours is left alone. An object outlives neither its deadline (the sweep deletes it) nor its time to live.
+    Of an elastic job the lives of its pods are kept (``pods.jsonl``), the log of DLRover's master (``master.log``), and
+    the worker that was taken away from it (``faults.jsonl``).
     """
 
     cluster: Cluster
@@ -111,9 +114,12 @@ class KubernetesBackend:
 def make_or_adopt(cluster: Cluster, job: Job, tell: Tell) -> Json:
     """Create the job's object, or return the one of the same name when it is this very job of ours.
 
-    One that is being deleted, or that has another description, makes room first. Raises ClusterRefusedError when the
-    cluster refuses, or when the name is taken by an object that is not ours.
+    One that is being deleted, or that has another description, makes room first. Raises UsageError for a manifest that
+    its controller would silently make nothing of, ClusterRefusedError when the cluster refuses, or when the name is
+    taken by an object that is not ours.
     """
+    if problem := elastic.problem_of(job.manifest):
+        raise UsageError(problem)
     until = time.monotonic() + GONE_S
     while True:
         try:
@@ -163,6 +169,13 @@ class _Following:
     told: str = ""
     hopeless_since: float | None = None
     looked_at: float = float("-inf")
+    workers: Workers | None = None
+
+    def __post_init__(self) -> None:
+        if self.job.kind.name == ELASTIC_JOB.name:
+            self.workers = Workers(
+                self.cluster, self.job.kind, self.job.name, self.uid, self.spec.disturb, self.tell, self._log_bytes()
+            )
 
     @property
     def cluster(self) -> Cluster:
@@ -173,22 +186,29 @@ class _Following:
         start_by = deadline - manifests.MARGIN_S - self.spec.time_limit_s
         try:
             while True:
-                state = self.job.kind.state(obj)
-                if state.phase.final:
+                phase = self._phase(obj)
+                if phase.final:
                     return self._result(obj)
                 now = time.time()
                 if now >= deadline:
                     return self._stopped(obj, JobStatus.TIMEOUT, "the job's deadline passed; it was deleted")
-                if state.phase is Phase.PENDING:
-                    self._pending(now >= start_by)
+                if phase is Phase.PENDING:
+                    self._pending(now >= start_by, self.job.kind.state(obj).said)
                 self._wait(obj, deadline - now)
                 obj = self._again()
         except _OverError as over:
-            pods = self.cluster.objects(POD, self.job.kind.pods(self.job.name))
-            why = str(over)
+            seen, why = self._seen(obj), str(over)
             if over.status is JobStatus.NOT_STARTED:
                 self.cluster.delete(self.job.kind, self.job.name, self.uid)
-            return result_of(self.spec, self.job.kind, self._seen(obj, pods), over.status, why)
+            return result_of(self.spec, self.job.kind, seen, over.status, why)
+
+    def _phase(self, obj: Json) -> Phase:
+        """Return where the job stands; an elastic one of which no worker ever ran is pending, whatever is said."""
+        phase = self.job.kind.state(obj).phase
+        if self.workers is None:
+            return phase
+        self.workers.look(obj)
+        return Phase.PENDING if phase is Phase.RUNNING and not self.workers.ran else phase
 
     def _again(self) -> Json:
         obj = self.cluster.get(self.job.kind, self.job.name)
@@ -207,21 +227,25 @@ class _Following:
 
     def _wait(self, obj: Json, left_s: float) -> None:
         version = obj["metadata"].get("resourceVersion")
-        timeout_s = max(0.2, min(self.backend.look_s, left_s))
+        look_s = self.backend.look_s
+        if self.workers and self.workers.waits_to_disturb:
+            look_s = min(look_s, FOLLOW_S)
+        timeout_s = max(0.2, min(look_s, left_s))
         began = time.monotonic()
         for _ in self.cluster.changes(self.job.kind, self.job.name, version, timeout_s):
             break
         if (early := LEAST_S - (time.monotonic() - began)) > 0:
             self.cluster.sleep(early)  # a watch that ends at once must not become a storm of reads
 
-    def _pending(self, too_long: bool) -> None:
+    def _pending(self, too_long: bool, said: str) -> None:
         """Say why a job waits, and give up when it has no hope or has waited long enough."""
         now = time.monotonic()
         if now - self.looked_at < self.backend.look_s and not too_long:
             return
         self.looked_at = now
         trouble = self._trouble()
-        text = trouble.text if trouble else "its pods have not been made or do not run yet; no reason is given"
+        word = f" (the {self.job.kind.kind} says {said})" if said and self.workers else ""
+        text = trouble.text if trouble else f"its pods have not been made or do not run yet; no reason is given{word}"
         if text != self.told and trouble:
             self.told = text
             self.tell(f"{self.spec.name} waits: {text}")
@@ -231,7 +255,7 @@ class _Following:
             raise _OverError(JobStatus.NOT_STARTED, text)
 
     def _trouble(self) -> Trouble | None:
-        pods = self.cluster.objects(POD, self.job.kind.pods(self.job.name))
+        pods = self._pods()
         found = first(of_pod(p) for p in pods)
         if found is not None:
             return found
@@ -239,32 +263,61 @@ class _Following:
         return first(of_pod({"metadata": {"name": n}}, self.cluster.events(n)) for n in names)
 
     def _stopped(self, obj: Json, status: JobStatus, why: str) -> JobResult:
-        pods = self.cluster.objects(POD, self.job.kind.pods(self.job.name))
-        result = result_of(self.spec, self.job.kind, self._seen(obj, pods), status, why)
+        result = result_of(self.spec, self.job.kind, self._seen(obj), status, why)
         self.cluster.delete(self.job.kind, self.job.name, self.uid)
         return result
 
     def _result(self, obj: Json) -> JobResult:
-        pods = self.cluster.objects(POD, self.job.kind.pods(self.job.name))
-        return result_of(self.spec, self.job.kind, self._seen(obj, pods))
+        return result_of(self.spec, self.job.kind, self._seen(obj))
 
-    def _seen(self, obj: Json, pods: list[Json]) -> Seen:
+    def _pods(self) -> list[Json]:
+        return self.cluster.pods_of(self.job.kind, self.job.name)
+
+    def _seen(self, obj: Json) -> Seen:
+        pods, state = self._pods(), self.job.kind.state(obj)
         main, others = split_pods(self.job.kind, pods)
+        if self.workers:
+            return self._seen_elastic(self.workers, state, pods, main)
         logs = [self._log(p) for p in main]
+        said = self._other_logs([(p, None) for p in others])
+        return Seen(state, pods, [log for log in logs if log], said, self.asked_at)
+
+    def _seen_elastic(self, workers: Workers, state: State, pods: list[Json], main: list[Json]) -> Seen:
+        """Return what was seen of an elastic job: judged by the newest pod of each rank, said by all of them."""
+        deciding, replaced = elastic.newest_of_ranks(main)
+        gone = workers.gone(pods)
+        earlier = [read_log(data, self.job.nonce) for _, data in gone]
+        earlier += [log for p in replaced if (log := self._log(p, 1))]
+        logs = [log for p in deciding if (log := self._log(p, 1 if p["status"].get("phase") == "Running" else None))]
         return Seen(
-            self.job.kind.state(obj), pods, [log for log in logs if log], self._other_logs(others), self.asked_at
+            state,
+            pods,
+            logs,
+            self._other_logs(gone),
+            self.asked_at,
+            earlier,
+            workers.artefacts(pods),
+            workers.problem or self._undisturbed(workers),
         )
 
-    def _log(self, pod: Json) -> FramedLog | None:
+    @staticmethod
+    def _undisturbed(workers: Workers) -> str:
+        return "no worker was taken away: the job ended before that" if workers.waits_to_disturb else ""
+
+    def _log_bytes(self) -> int:
         spec = self.spec
         limit = 2 * spec.output_max_bytes * 2 + len(spec.artefacts) * spec.artefact_max_bytes * 3 // 2 + LOG_SLACK
-        if self.job.ranks_send:
-            limit += room_bytes(spec)
+        return limit + (room_bytes(spec) if self.job.ranks_send else 0)
+
+    def _log(self, pod: Json, tries: int | None = None) -> FramedLog | None:
+        limit = self._log_bytes()
         log: FramedLog | None = None
-        for attempt in range(LOG_TRIES):
+        for attempt in range(tries or LOG_TRIES):
             if attempt:
                 self.cluster.sleep(0.5 * attempt)  # a kubelet may need a moment to have the last lines
             data = self.cluster.log(pod["metadata"]["name"], None, limit)
+            if data is None and self.workers:
+                data = self.workers.last_read(pod)
             log = None if data is None else read_log(data, self.job.nonce)
             if log and log.whole:
                 break
@@ -282,16 +335,17 @@ class _Following:
             truncated=log.truncated or bool(taken.cut),
         )
 
-    def _other_logs(self, pods: list[Json]) -> bytes:
-        """Return the beginnings of the other pods' logs, failed ones first, bounded in all."""
+    def _other_logs(self, pods: Sequence[tuple[Json, bytes | None]]) -> bytes:
+        """Return the beginnings of other pods' logs, failed ones first, bounded in all; of gone ones what was read."""
         kept: list[bytes] = []
         size = 0
-        for i, pod in enumerate(sorted(pods, key=lambda p: (p.get("status") or {}).get("phase") != "Failed")):
+        ordered = sorted(pods, key=lambda p: (p[0].get("status") or {}).get("phase") != "Failed")
+        for i, (pod, read) in enumerate(ordered):
             if size >= OTHER_LOGS_BYTES or i >= OTHER_LOGS_BYTES // OTHER_LOG_BYTES:
                 kept.append(f"=== {len(pods) - i} more pods, not kept ===\n".encode())
                 break
             name = pod["metadata"]["name"]
-            data = self.cluster.log(name, None, OTHER_LOG_BYTES)
+            data = self.cluster.log(name, None, OTHER_LOG_BYTES) if read is None else read[-OTHER_LOG_BYTES:]
             said = b"(no log: rotated away, or the pod never ran)\n" if data is None else data
             kept.append(f"=== pod {name} on {(pod.get('spec') or {}).get('nodeName')} ===\n".encode() + said)
             size += len(kept[-1])

@@ -34,7 +34,10 @@ class State:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of object. ``group`` is empty for the core API; ``pods(name)`` selects the pods of an object."""
+    """One kind of object. ``group`` is empty for the core API.
+
+    ``pods(name)`` are label selectors that find the pods of an object between them.
+    """
 
     name: str
     group: str
@@ -42,7 +45,7 @@ class Kind:
     plural: str
     kind: str
     state_of: Callable[[Status], State]
-    pods: Callable[[str], str]
+    pods: Callable[[str], tuple[str, ...]]
     # The pod whose log carries the job's frames, by a label; None where every pod is the job's own.
     main_pod: tuple[str, str] | None = None
     install: str = ""
@@ -111,7 +114,14 @@ def _mpi(status: Status) -> State:
 
 
 def _elastic(status: Status) -> State:
+    """DLRover's word: ``Running`` means that its master runs, and says nothing about workers.
+
+    ``Scaling`` is version 0.3.7's alone, ``Suspended`` came later.
+    """
     phases = {
+        "Created": Phase.PENDING,
+        "Pending": Phase.PENDING,
+        "Suspended": Phase.PENDING,
         "Running": Phase.RUNNING,
         "Restarting": Phase.RUNNING,
         "Scaling": Phase.RUNNING,
@@ -126,7 +136,7 @@ def _words(*parts: object) -> str:
     return ": ".join(str(p) for p in parts if p)[:500]
 
 
-POD = Kind("pod", "", "v1", "pods", "Pod", _pod, lambda name: f"fabric-health/object={name}")
+POD = Kind("pod", "", "v1", "pods", "Pod", _pod, lambda name: (f"fabric-health/object={name}",))
 VOLCANO_JOB = Kind(
     "volcano",
     "batch.volcano.sh",
@@ -134,7 +144,7 @@ VOLCANO_JOB = Kind(
     "jobs",
     "Job",
     _volcano,
-    lambda name: f"volcano.sh/job-name={name}",
+    lambda name: (f"volcano.sh/job-name={name}",),
     main_pod=("volcano.sh/task-spec", "launcher"),
     install="Volcano",
 )
@@ -145,7 +155,7 @@ MPI_JOB = Kind(
     "mpijobs",
     "MPIJob",
     _mpi,
-    lambda name: f"training.kubeflow.org/job-name={name}",
+    lambda name: (f"training.kubeflow.org/job-name={name}",),
     main_pod=("training.kubeflow.org/job-role", "launcher"),
     install="Kubeflow's MPI operator",
 )
@@ -156,7 +166,8 @@ ELASTIC_JOB = Kind(
     "elasticjobs",
     "ElasticJob",
     _elastic,
-    lambda name: f"fabric-health/object={name}",
+    # DLRover puts the first on every pod, its documentation names the last; ours may be lost with a template's labels.
+    lambda name: (f"elasticjob.dlrover/name={name}", f"fabric-health/object={name}", f"elasticjob-name={name}"),
     install="DLRover's operator",
 )
 KINDS: Mapping[str, Kind] = {k.name: k for k in (POD, VOLCANO_JOB, MPI_JOB, ELASTIC_JOB)}

@@ -13,27 +13,23 @@ from importlib import resources
 from typing import Any
 
 from fabric_health.errors import UsageError
-from fabric_health.jobs.argv import MODELS, filled, filled_env, uses_models
+from fabric_health.jobs.argv import filled
+from fabric_health.jobs.kubernetes import elastic
 from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, POD, VOLCANO_JOB, Kind
+from fabric_health.jobs.kubernetes.pod_parts import ARTEFACTS, SPREAD, SSHD, PodParts
 from fabric_health.jobs.rank_artefacts import asked_of_ranks, rank_words, room_bytes
-from fabric_health.jobs.settings import KubernetesSettings, ModelVolume
+from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.jobs.spec import JobSpec
 
 Json = dict[str, Any]
-ARTEFACTS = "/artefacts"
-TOOLS = "/opt/fabric-health/tools"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "fabric-health"
 RUN = "fabric-health/run"
 OBJECT = "fabric-health/object"
 SITE = "fabric-health/site"
-SPREAD = "fabric-health/spread"
 DEADLINE = "fabric-health/deadline"
 # Beside a job's own limits: images pulled, pods ended, logs read.
 MARGIN_S = 120
-CONTAINER = "job"
-# sshd as root, for the images that need it: it changes users, owns terminals and writes an audit record.
-_SSHD = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT")
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,7 @@ class _Build:
     image: str
 
     def job(self) -> Job:
+        self._refuse_disturbance()
         kind = self._kind()
         spec = {POD: self._pod, MPI_JOB: self._mpi, VOLCANO_JOB: self._volcano, ELASTIC_JOB: self._elastic}[kind]()
         manifest = {
@@ -122,6 +119,14 @@ class _Build:
     def _limit_s(self) -> int:
         return int(self.spec.time_limit_s + self.settings.start_limit_s) + MARGIN_S
 
+    @property
+    def _parts(self) -> PodParts:
+        apart = {OBJECT: self.name, SPREAD: "true"}
+        if self._kind() is ELASTIC_JOB:
+            # DLRover's own labels are on its workers' pods whatever becomes of the template's.
+            apart = {elastic.NAME: self.name, elastic.REPLICA_TYPE: elastic.WORKER}
+        return PodParts(self.spec, self.settings, self.image, self._labels(), apart)
+
     def _labels(self) -> Json:
         return {
             MANAGED_BY: OWNER,
@@ -144,15 +149,15 @@ class _Build:
     def _pod(self) -> Json:
         # A pod's host name is not its node's: mpirun would look for the node's sshd.
         hosts = ("localhost",) if self.spec.nodes else ()
-        container = self._container(self._wrapped(hosts), self._resources())
-        pod = self._pod_spec(container, list(self.spec.nodes))
+        container = self._parts.container(self._wrapped(hosts), self._parts.resources())
+        pod = self._parts.pod_spec(container, list(self.spec.nodes))
         return {**pod, "activeDeadlineSeconds": self._limit_s}
 
     def _mpi(self) -> Json:
         n, ns = len(self.spec.nodes), self.settings.namespace
         hosts = tuple(f"{self.name}-worker-{i}.{self.name}.{ns}.svc" for i in range(n))
         home = self.settings.home
-        launcher, worker = self._template(self._launcher(hosts)), self._template(self._worker())
+        launcher, worker = self._parts.template(self._launcher(hosts)), self._parts.template(self._worker())
         return {
             "slotsPerWorker": self.spec.ranks_per_node,
             "runLauncherAsWorker": False,
@@ -193,169 +198,57 @@ class _Build:
                     "replicas": 1,
                     # Workers only serve: the job is complete when its launcher is.
                     "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
-                    "template": self._template(self._launcher(hosts)),
+                    "template": self._parts.template(self._launcher(hosts)),
                 },
-                {"name": "worker", "replicas": n, "template": self._template(self._worker())},
+                {"name": "worker", "replicas": n, "template": self._parts.template(self._worker())},
             ],
         }
 
     def _elastic(self) -> Json:
-        container = self._container(self._wrapped(hosts=self.spec.nodes), self._resources())
-        template = self._template(self._pod_spec({**container, "name": "main"}, list(self.spec.nodes), spread=True))
+        parts, workers = self._parts, max(1, len(self.spec.nodes))
+        container = parts.container(self._wrapped(hosts=self.spec.nodes), parts.resources())
+        pod = parts.pod_spec({**container, "name": elastic.MAIN}, list(self.spec.nodes), spread=True)
+        worker = {"replicas": workers, "restartCount": elastic.RESTARTS, "template": parts.template(pod)}
         return {
             "distributionStrategy": "AllreduceStrategy",
             "optimizeMode": "single-job",
-            "replicaSpecs": {"worker": {"replicas": max(1, len(self.spec.nodes)), "template": template}},
+            "replicaSpecs": {elastic.WORKER: worker},
         }
+
+    def _refuse_disturbance(self) -> None:
+        """Raise UsageError where there is no worker that could be taken away."""
+        asked, workers = self.spec.disturb, max(1, len(self.spec.nodes))
+        if asked is None:
+            return
+        if self.spec.family != "elastic":
+            raise UsageError(
+                f"job {self.spec.name!r}: only an elastic job survives the loss of a worker; expected family `elastic` "
+                "or no `disturb`"
+            )
+        if asked.rank_index >= workers:
+            raise UsageError(
+                f"job {self.spec.name!r}: disturb names rank {asked.rank_index} of {workers} workers; expected one "
+                f"of 0 to {workers - 1}"
+            )
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
     def _launcher(self, hosts: tuple[str, ...]) -> Json:
         small: Json = {"cpu": "1", "memory": "2Gi"}
         limits = {"requests": small, "limits": small}
-        return self._pod_spec(self._container(self._wrapped(hosts, wait_for=hosts), limits), [])
+        return self._parts.pod_spec(self._parts.container(self._wrapped(hosts, wait_for=hosts), limits), [])
 
     def _worker(self) -> Json:
         s = self.settings
         sshd = ["/usr/sbin/sshd", "-D", "-e", "-p", str(s.ssh_port)]
         if s.run_as_user:
             sshd += ["-f", f"{s.home}/.sshd_config"]
-        container = self._container(sshd, self._resources(), capabilities=() if s.run_as_user else _SSHD)
+        container = self._parts.container(sshd, self._parts.resources(), capabilities=() if s.run_as_user else SSHD)
         container["readinessProbe"] = {"tcpSocket": {"port": s.ssh_port}, "periodSeconds": 2, "failureThreshold": 60}
-        return self._pod_spec(container, list(self.spec.nodes), spread=True)
-
-    def _template(self, pod: Json) -> Json:
-        # Only pods that ask for one of the nodes repel each other: the launcher goes anywhere.
-        spread = {SPREAD: "true"} if "podAntiAffinity" in pod.get("affinity", {}) else {}
-        return {"metadata": {"labels": {**self._labels(), **spread}}, "spec": pod}
-
-    def _pod_spec(self, container: Json, nodes: list[str], spread: bool = False) -> Json:
-        s = self.settings
-        user: Json = {}
-        if s.run_as_user:
-            # A volume of models is large: its files change hands once, not before every pod.
-            group = {"fsGroup": s.run_as_user, "fsGroupChangePolicy": "OnRootMismatch"}
-            user = {"runAsNonRoot": True, "runAsUser": s.run_as_user, **group}
-        pod: Json = {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 10,
-            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
-            "tolerations": [_without_none(t.model_dump()) for t in s.tolerations],
-            "containers": [container],
-            "volumes": [
-                {
-                    "name": "shm",
-                    "emptyDir": {"medium": "Memory", "sizeLimit": f"{self.spec.resources.shared_memory_mib}Mi"},
-                },
-                {"name": "artefacts", "emptyDir": {}},
-                *self._models_volume(),
-            ],
-        }
-        affinity: Json = {}
-        if nodes:
-            term = {"matchExpressions": [{"key": s.node_selector_key, "operator": "In", "values": sorted(nodes)}]}
-            affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        if spread:
-            affinity["podAntiAffinity"] = {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "labelSelector": {"matchLabels": {OBJECT: self.name, SPREAD: "true"}},
-                    }
-                ]
-            }
-        optional = {
-            "affinity": affinity,
-            "serviceAccountName": s.service_account,
-            "imagePullSecrets": [{"name": n} for n in s.image_pull_secrets],
-            "priorityClassName": s.priority_class,
-            "schedulerName": s.scheduler,
-            "hostNetwork": s.host_network or None,
-            "dnsPolicy": "ClusterFirstWithHostNet" if s.host_network else None,
-        }
-        return {**pod, **{k: v for k, v in optional.items() if v}}
-
-    def _container(self, command: list[str], limits: Json, capabilities: tuple[str, ...] = ()) -> Json:
-        # Pinned memory for RDMA; nothing else beyond what a plain process may do.
-        added = sorted({*capabilities, *(("IPC_LOCK",) if self.spec.resources.rdma else ())})
-        return {
-            "name": CONTAINER,
-            "image": self.image,
-            "command": command,
-            "env": self._env(),
-            "resources": limits,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"], **({"add": added} if added else {})},
-            },
-            "volumeMounts": [
-                {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
-                {"name": "artefacts", "mountPath": ARTEFACTS},
-                *self._models_mount(),
-            ],
-        }
-
-    @property
-    def _models(self) -> ModelVolume | None:
-        """The volume of models where the job names it. Raises UsageError where the site has none."""
-        if not uses_models(self.spec.argv, self.spec.env):
-            return None
-        if self.settings.models is None:
-            raise UsageError(
-                f"job {self.spec.name!r} needs {MODELS}, and the site names no volume for models; expected "
-                "jobs.kubernetes.models with `claim`, the name of a PersistentVolumeClaim in namespace "
-                f"{self.settings.namespace!r} (docs/jobs.md)"
-            )
-        return self.settings.models
-
-    def _models_volume(self) -> list[Json]:
-        models = self._models
-        return [{"name": "models", "persistentVolumeClaim": {"claimName": models.claim}}] if models else []
-
-    def _models_mount(self) -> list[Json]:
-        models = self._models
-        if models is None:
-            return []
-        below = {"subPath": models.sub_path} if models.sub_path else {}
-        return [{"name": "models", "mountPath": models.mount, **below}]
-
-    def _places(self, hosts: tuple[str, ...]) -> dict[str, str]:
-        models = self._models
-        return {
-            "python": "python3",
-            "tool": f"{TOOLS}/{self.spec.tool}",
-            "artefacts": ARTEFACTS,
-            "hosts": ",".join(hosts),
-            **({"models": models.mount} if models else {}),
-        }
-
-    def _env(self) -> list[Json]:
-        filled_in = filled_env(self.spec.env, self._places(self.spec.nodes))
-        plain: list[Json] = [{"name": k, "value": v} for k, v in sorted(filled_in.items())]
-        refs: list[Json] = [
-            {"name": k, "valueFrom": {"secretKeyRef": {"name": secret_name(r.connection), "key": r.field}}}
-            for k, r in sorted(self.spec.secrets.items())
-        ]
-        return [*plain, *refs]
-
-    def _resources(self) -> Json:
-        r, s = self.spec.resources, self.settings
-        amounts: Json = {
-            "cpu": f"{round(r.cpu * 1000)}m",
-            # What is written to /dev/shm counts as the container's memory.
-            "memory": f"{r.memory_mib + r.shared_memory_mib}Mi",
-        }
-        if r.gpu:
-            amounts[s.gpu_resource] = str(r.gpu)
-        if r.rdma:
-            amounts[s.rdma_resource] = str(r.rdma)
-        return {"requests": amounts, "limits": amounts}
+        return self._parts.pod_spec(container, list(self.spec.nodes), spread=True)
 
     def _wrapped(self, hosts: tuple[str, ...], wait_for: tuple[str, ...] = ()) -> list[str]:
-        places = self._places(hosts)
+        places = self._parts.places(hosts)
         apart = self._ranks_send
         request = {
             "nonce": self.nonce,
@@ -371,11 +264,6 @@ class _Build:
             "wait_limit_s": min(300.0, self.settings.start_limit_s),
         }
         return ["python3", "-I", "-c", _wrapper(), json.dumps(request)]
-
-
-def secret_name(connection: str) -> str:
-    """Return the name of the Secret that holds a connection's fields: its id with dashes."""
-    return re.sub(r"[^a-z0-9.-]+", "-", connection.lower()).strip("-.")
 
 
 def fingerprint_of(obj: Mapping[str, Any]) -> str | None:
@@ -398,7 +286,3 @@ def _wrapper() -> str:
 
 def _description(spec: JobSpec) -> str:
     return hashlib.sha256(json.dumps(asdict(spec), sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _without_none(values: Json) -> Json:
-    return {k: v for k, v in values.items() if v is not None}
