@@ -8,12 +8,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
 from fabric_health.airflow.sites import VARIABLE
 from fabric_health.checks.registry import ENTRIES
 from fabric_health.datasets.store import DEFAULT_BUCKET
+from fabric_health.jobs.settings import KubernetesSettings
 from fabric_health.rooms import STORE_CONNECTION
 
 ROOT = Path(__file__).parents[2]
@@ -226,11 +228,16 @@ def test_workload_images_are_pinned_and_take_nothing_unseen(file: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted((DEPLOY / "images").glob("*/Dockerfile")), ids=lambda p: p.parent.name)
 def test_workload_images_have_the_python_that_pods_are_run_by(file: Path) -> None:
-    """The wrapper of jobs, what sends rank 0's files back, and the probe of nodes are all given to python3."""
+    """The wrapper of jobs, what sends rank 0's files back, and the probe of nodes are all given to python3.
+
+    vLLM's image is itself a program in Python.
+    """
     text = re.sub(r"(?m)^\s*#.*\n", "", file.read_text()).replace("\\\n", " ")
     last = text[text.rindex("\nFROM ") + 1 :]
     base = re.sub(r"\$\{(\w+)\}", lambda m: re.findall(rf"(?m)^ARG {m[1]}=(\S+)", text)[0], last.split()[1])
-    assert re.search(r"(^|/)python3?[:-]", base) or re.search(r"apt-get install [^&]* python3\s", last), base
+    assert re.search(r"(^|/)(python3?|vllm-openai)[:-]", base) or re.search(r"apt-get install [^&]* python3\s", last), (
+        base
+    )
 
 
 RBAC = {n: list(yaml.safe_load_all((DEPLOY / n).read_text())) for n in ("rbac.yaml", "probe-rbac.yaml")}
@@ -259,3 +266,28 @@ def test_probes_have_a_namespace_of_their_own_and_the_account_of_the_pipeline() 
     assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
     places = {d["metadata"].get("namespace", namespace["metadata"]["name"]) for d in RBAC["probe-rbac.yaml"]}
     assert places == {namespace["metadata"]["name"]}
+
+
+def test_dlrovers_master_has_rights_in_the_jobs_namespace_alone() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "dlrover-rbac.yaml").read_text()))
+    (account,) = [d["metadata"] for d in RBAC["rbac.yaml"] if d["kind"] == "ServiceAccount"]
+    assert [d["kind"] for d in documents] == ["Role", "RoleBinding"]
+    assert {d["metadata"]["namespace"] for d in documents} == {account["namespace"]}
+    assert documents[1]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "default", "namespace": account["namespace"]}
+    ], "the account that the pod of DLRover's master runs as; not ours"
+    resources = {r for rule in documents[0]["rules"] for r in rule["resources"]}
+    assert resources == {"pods", "services", "elasticjobs", "elasticjobs/finalizers", "scaleplans"}
+    for document in documents:
+        kubernetes_validate.validate(document, "1.37", strict=True)
+
+
+def test_the_volume_of_models_is_one_that_the_site_file_may_name_and_all_pods_may_write() -> None:
+    claim = yaml.safe_load((DEPLOY / "models-claim.yaml").read_text())
+    kubernetes_validate.validate(claim, "1.37", strict=True)
+    images = {"vllm": "registry.example.org/vllm:1"}
+    namespace, models = claim["metadata"]["namespace"], {"claim": claim["metadata"]["name"]}
+    made = KubernetesSettings.model_validate({"namespace": namespace, "images": images, "models": models})
+    assert made.models
+    assert made.models.mount == "/models"
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
