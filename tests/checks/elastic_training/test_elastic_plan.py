@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from elastic_samples import LAB, cluster_site, local_site
+from elastic_samples import IMAGE, LAB, NOW, cluster_site, local_site
 
 from fabric_health.checks.elastic_training.launches import launches
 from fabric_health.checks.elastic_training.settings import asked, settings
 from fabric_health.errors import SiteError
+from fabric_health.jobs.kubernetes import elastic, manifests
+from fabric_health.jobs.settings import KubernetesSettings
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,18 @@ def test_launch_of_a_cluster() -> None:
     (calm,) = launches(cluster_site(faults=[], node_check=False, exclude_straggler=False), LAB.nodes, "run-1")
     assert calm.spec.disturb is None
     assert "--network-check" not in calm.spec.argv
+
+
+def test_the_cluster_takes_the_launch() -> None:
+    (launch,) = launches(cluster_site(), LAB.nodes, "run-1")
+    known = KubernetesSettings.model_validate(
+        {"namespace": "n", "images": {"dlrover": IMAGE}, "models": {"claim": "m"}}
+    )
+    job = manifests.job(launch.spec, known, "s", "run-1", NOW)
+    assert job.kind.kind == "ElasticJob"
+    assert elastic.problem_of(job.manifest) == ""
+    assert job.manifest["spec"]["replicaSpecs"]["worker"]["replicas"] == 4
+    assert "/models/elastic-training/run-1/elastic-1" in json.dumps(job.manifest)
 
 
 def test_checkpoints_of_runs_are_kept_apart_whatever_their_names_hold() -> None:

@@ -351,6 +351,16 @@ def test_a_cut_log_is_told() -> None:
     assert Run(files).rules() == ["evidence_complete"]
 
 
+def test_the_cut_end_of_the_deleted_workers_output_is_no_loss() -> None:
+    story = ClusterStory()
+    for end in ('EV {"t": 1796', 'EV {"t": 1796\n'):
+        run = ClusterRun(story, stdout=end + story.stdout())
+        assert run.rules() == []
+        assert run.of(ElasticRecovery) == ClusterRun(story).of(ElasticRecovery)
+    twice = 'EV {"t": 1796\nEV {"t": 1796\n' + story.stdout()
+    assert ClusterRun(story, stdout=twice).rules() == ["evidence_complete"]
+
+
 def test_a_launch_that_did_not_run_has_its_finding_already() -> None:
     given: dict[str, Any] = {
         "exit_code": None,

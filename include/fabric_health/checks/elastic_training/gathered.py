@@ -103,15 +103,18 @@ def _cluster(out: Gathered, evidence: UnitEvidence) -> None:
         return
     if job.status is CommandStatus.TRUNCATED:
         out.unread.append("output of workers: cut")
+    # Written when a fault was made, and not otherwise.
+    faults = _text(out, evidence, FAULTS_FILE) if evidence.result(f"artefact:{FAULTS_FILE}") else None
+    made = read_faults(faults or "")
+    out.take(made, FAULTS_FILE)
     for what, log in (("output of workers", job.stdout), ("log of agents", job.stderr)):
-        out.take(read_dlrover_log(log, Source.AGENT), what)
+        reading = read_dlrover_log(log, Source.AGENT)
+        # A worker that is deleted may have been cut off within a line.
+        reading.damaged = max(0, reading.damaged - len(made.events))
+        out.take(reading, what)
     master = _text(out, evidence, MASTER_LOG)
     if master is not None:
         out.take(read_dlrover_log(master, Source.MASTER), MASTER_LOG)
-    # Written when a fault was made, and not otherwise.
-    if evidence.result(f"artefact:{FAULTS_FILE}") is not None:
-        faults = _text(out, evidence, FAULTS_FILE)
-        out.take(read_faults(faults or ""), FAULTS_FILE)
     pods = _text(out, evidence, PODS_FILE)
     if pods is not None:
         reading = read_pods(pods)

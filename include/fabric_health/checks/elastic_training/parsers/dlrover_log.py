@@ -306,7 +306,8 @@ def _loss_step(log: _Log, message: Message) -> None:
 
 
 def _event_line(log: _Log, message: Message) -> None:
-    event = training_event(message.text[message.text.find("EV {") + 3 :])
+    # The last one of the line: what a pod said last may be cut, and the text of the next pod follow at once.
+    event = training_event(message.text[message.text.rfind("EV {") + 3 :])
     if event is None:
         log.ill()
     elif not isinstance(event, Event):
