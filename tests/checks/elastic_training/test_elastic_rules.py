@@ -380,6 +380,13 @@ def test_steps_without_a_time_cannot_be_timed() -> None:
     assert run.rules() == ["steps_timed"]
 
 
+def test_a_launch_that_cannot_be_judged_is_no_result() -> None:
+    good, bad = Run(), Run({**Story().files(), "job.json": "{}"})
+    for run, expected in ((good, {"elastic-1", "elastic-check-1"}), (bad, {"elastic-check-1"})):
+        rows = [r for t in ELASTIC_TRAINING.results for r in run.of(t) if ELASTIC_TRAINING.counts(r)]
+        assert {ELASTIC_TRAINING.unit_of(r) for r in rows} == expected
+
+
 def launched(site: Site) -> list[Finding]:
     return ELASTIC_TRAINING.judge(RowSet(), Context(site, "r", NOW, (), {}))
 

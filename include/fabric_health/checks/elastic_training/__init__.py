@@ -24,6 +24,11 @@ def _unit_of(row: Row) -> str:
     raise TypeError(f"{type(row).__name__} is no row of the check elastic_training")
 
 
+def _is_result(row: Row) -> bool:
+    """Tell whether a launch could be judged: one with a problem gave no result."""
+    return isinstance(row, ElasticRun) and row.problem is None
+
+
 ELASTIC_TRAINING = Check(
     name="elastic_training",
     title="Elastic training",
@@ -34,7 +39,8 @@ ELASTIC_TRAINING = Check(
     judge=judge,
     unit_of=_unit_of,
     launches=launches,
-    results=(ElasticEvent,),
+    results=(ElasticRun,),
+    counts=_is_result,
     doc=(
         "Trains a small model under DLRover, takes workers away while it trains, and times how it goes on: detection, "
         "rendezvous, first step, lost steps, world size. Judges the start, the node check, each recovery and the end."
