@@ -154,7 +154,7 @@ BUILT = {
     ("collectives", "f'{kind}_as_fast_as_peers'"): {f"{k}_as_fast_as_peers" for k in PEER_KINDS},
 }
 # What finds things in the name of a check outside its folder.
-ELSEWHERE = {"collectives": ("isolated.py", "isolation_cases.py")}
+ELSEWHERE = {"collectives": ("isolated.py", "isolation_cases.py"), "model_eval": ("answered.py",)}
 
 
 def _rule_names(check: str) -> set[str]:
@@ -302,7 +302,7 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
                 yield from _keys(inner)
 
 
-@pytest.mark.parametrize("check", ["collectives", "object_store"])
+@pytest.mark.parametrize("check", ["collectives", "object_store", "model_eval"])
 def test_every_setting_of_a_benchmark_is_documented(check: str) -> None:
     text = _text(f"docs/checks/{check}.md")
     model = import_module(f"fabric_health.checks.{check}.settings").Settings

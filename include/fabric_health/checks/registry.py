@@ -45,6 +45,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("fabric_links", "fabric_links", "InfiniBand fabric", "node", "switch_reach", 15),
     Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60, True),
     Entry("object_store", "minio_benchmark", "Object store benchmark", "launch", "object_store", 60),
+    Entry("model_eval", "model_quantization_eval", "Model quantisation and evaluation", "launch", "models", 120),
 )
 
 

@@ -47,7 +47,7 @@ VALUES: Mapping[tuple[type[Row], str], tuple[str, ...]] = {
     (Finding, "severity"): tuple(Severity),
     (Finding, "kind"): tuple(FindingKind),
     (Coverage, "state"): tuple(CoverageState),
-    (Coverage, "unit_kind"): ("node", "pair", "switch", "fabric", "machine", "object_store"),
+    (Coverage, "unit_kind"): ("node", "pair", "switch", "fabric", "machine", "object_store", "model", "job"),
     (Link, "link_layer"): ("InfiniBand", "Ethernet"),
     (KernelEvent, "kind"): ("xid", "sxid", "lost_carrier"),
     (KernelEvent, "unit_kind"): ("gpu", "nic", "node"),

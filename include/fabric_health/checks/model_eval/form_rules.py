@@ -115,10 +115,9 @@ def _served(servers: Sequence[ModelServer], written: dict[str, str], wanted: Set
         if not other or expected is None:
             yield from _changing(unit, rows if expected is None else [])
             continue
-        rule = "revision_as_pinned" if unit in pinned else "weights_as_written"
         where = "pinned in the site file" if unit in pinned else "written in this run"
         yield deviation(
-            rule,
+            "revision_as_pinned" if unit in pinned else "weights_as_written",
             unit,
             "weights_sha256",
             Severity.CRITICAL,

@@ -53,16 +53,16 @@ def _task_rows(want: Serve, keys: Served, name: str, results: Results, out: Outc
     file = out.file(samples_file(name))
     if file is None:
         out.broken("result_written", out.why_missing(samples_file(name)), subject=samples_file(name))
-        items = Items(problem="no items")
-    else:
-        items = read_items(file.stdout)
-        if items.problem:
-            out.broken("result_readable", f"{samples_file(name)}: {items.problem}", subject=samples_file(name))
-    problem = items.problem or _incomplete(want, task, items) or _disagrees(task, items)
-    if problem and not items.problem:
-        rule = "items_complete" if _incomplete(want, task, items) else "items_match_result"
-        out.broken(rule, f"task {name}: {problem}", subject=name)
-    if problem:
+        return
+    items = read_items(file.stdout)
+    if items.problem:
+        out.broken("result_readable", f"{samples_file(name)}: {items.problem}", subject=samples_file(name))
+        return
+    if missing := _incomplete(want, task, items):
+        out.broken("items_complete", f"task {name}: {missing}", subject=name)
+        return
+    if odd := _disagrees(task, items):
+        out.broken("items_match_result", f"task {name}: {odd}", subject=name)
         return
     key = keys.key(task=name, task_version=task.version, items=len(items.items), harness=results.harness)
     limited = task.original is not None and len(items.items) < task.original
