@@ -67,6 +67,7 @@ class Measurement:
     signals: Signals = field(default_factory=Signals)
     descendants: Descendants = field(default_factory=Descendants)
     files: dict[str, str] = field(default_factory=dict)
+    manifest: dict[str, Any] | None = None
     problem: str = ""
     device: str = ""
     server: serving.Server | None = None
@@ -86,6 +87,7 @@ class Measurement:
         self.files = self.steps.call("hash", lambda _: weights.weight_files(placement.hashed)) or {}
         if not self.files:
             return
+        self.manifest = weights.manifest(placement.hashed)
         self._prepare_clients()
         port = api.free_port()
         asked = serving.Asked(placement.served, placement.name, port, o.kind, tuple(o.flags))
@@ -199,6 +201,7 @@ class Measurement:
             "served": server.served if server else [],
             "weights_sha256": weights.weights_sha256(self.files) if self.files else "",
             "files": self.files,
+            "manifest": self.manifest,
             "version": server.version if server else "",
             "argv": server.argv if server else [],
             "flags": list(o.flags),

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
+
+MANIFEST = "fabric-health.json"
+MANIFEST_BYTES = 64 * 1024
 
 
 def weight_files(model: Path) -> dict[str, str]:
@@ -21,3 +26,14 @@ def weight_files(model: Path) -> dict[str, str]:
 def weights_sha256(files: dict[str, str]) -> str:
     """Return one SHA-256 for all files: that of a line ``NAME SHA256`` for each, in the order of their names."""
     return hashlib.sha256("".join(f"{name} {files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+
+
+def manifest(model: Path) -> dict[str, Any] | None:
+    """Return what the program that wrote the folder says of it; None where it says nothing that can be read."""
+    try:
+        with open(model / MANIFEST, "rb") as file:
+            said = file.read(MANIFEST_BYTES + 1)
+        found = json.loads(said) if len(said) <= MANIFEST_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
