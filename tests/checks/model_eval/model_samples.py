@@ -127,9 +127,16 @@ def server_report(want: Serve) -> dict[str, Any]:
         "weights_sha256": digest(want.unit), "files": {}, "version": "0.32.0", "argv": ["x"],
         "flags": list(want.flags), "device": "cpu: EPYC avx512", "start_s": 28.0, "stop_s": 2.5,
         "peak_memory_mib": 3000.0, "left": [], "problem": "",
-        "manifest": {"weights_sha256": digest(want.unit), "source_sha256": digest(want.model)},
+        "manifest": manifest(want),
         "steps": [{"name": n, "exit_code": 0, "duration_s": 1.0, "problem": ""} for n in ("start", "bench-c1-r1")],
     }  # fmt: skip
+
+
+def manifest(want: Serve) -> dict[str, Any]:
+    """Return what a folder says of itself: one of a model, or one that quantising wrote."""
+    if want.unit == want.model:
+        return {"program": "tiny_model", "weights_sha256": digest(want.unit), "recipe_sha256": digest("recipe")}
+    return {"source": {"weights_sha256": digest(want.model)}, "result": {"weights_sha256": digest(want.unit)}}
 
 
 def bench_report(want: Serve, concurrency: int, rate: float = 30.0) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _NOT_FLAGS = frozenset(
     {"--model", "--host", "--port", "--uds", "--served-model-name", "--enable-prefix-caching", "--root-path"}
 )
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
-TaskName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]{0,99}$")]
+TaskName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$", max_length=100)]
 Flag = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Goal = Literal["ttft", "tpot", "e2el"]
 

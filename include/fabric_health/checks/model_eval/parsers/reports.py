@@ -167,7 +167,9 @@ def read_server(report: str) -> Server | None:
     if d is None or not isinstance(d.get("steps"), list) or not isinstance(d.get("left"), list):
         return None
     manifest = mapping(d.get("manifest"))
-    source = manifest.get("source_sha256", mapping(manifest.get("source")).get("weights_sha256"))
+    # Of a folder that quantising wrote: what it was made of, and what came out.
+    source = mapping(manifest.get("source")).get("weights_sha256")
+    written = manifest.get("weights_sha256", mapping(manifest.get("result")).get("weights_sha256"))
     return Server(
         asked=text(d.get("asked"), 120),
         served=texts(d.get("served")),
@@ -180,7 +182,7 @@ def read_server(report: str) -> Server | None:
         peak_memory_mib=number(d.get("peak_memory_mib")),
         left=tuple(clip(str(x), 200) for x in d["left"][:50]),
         steps=tuple(_step(mapping(s)) for s in listing(d["steps"])[:200]),
-        manifest_sha256=sha256(manifest.get("weights_sha256")),
+        manifest_sha256=sha256(written),
         source_sha256=sha256(source),
         problem=text(d.get("problem")),
     )
