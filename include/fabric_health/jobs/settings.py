@@ -78,7 +78,10 @@ class KubernetesSettings(_Model):
     host_network: bool = Field(False, description="pods use the node's network (RoCE without a secondary network)")
     ssh_port: int = Field(22, ge=1, le=65535, description="of MPI workers; with host_network other than 22")
     home: str = Field(
-        "/root", pattern=r"^/[\w./-]{1,200}$", description="home of the images' user: where MPI's keys are mounted"
+        "/root",
+        pattern=r"^/[\w./-]+$",
+        max_length=201,
+        description="home of the images' user: where MPI's keys are mounted",
     )
     models: ModelVolume | None = Field(
         None, description="volume for the jobs that train, quantise or serve models; such a job is refused without it"

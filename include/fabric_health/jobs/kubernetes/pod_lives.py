@@ -52,10 +52,13 @@ class PodLives:
                 self.note(pod, what, t)
 
     def note(self, pod: Json, what: What, t: float) -> None:
-        """Note one event, unless it is known already."""
-        key = (str(pod["metadata"].get("uid")), what)
-        if key not in self.events and len(self.events) < MOST_EVENTS:
-            self.events[key] = PodEvent(t, str(pod["metadata"].get("name")), what, replica_of(pod))
+        """Note one event of a pod that is at hand."""
+        self.add(str(pod["metadata"].get("uid")), PodEvent(t, str(pod["metadata"].get("name")), what, replica_of(pod)))
+
+    def add(self, uid: str, event: PodEvent) -> None:
+        """Add one event of the pod of this ``uid``, unless it is known already."""
+        if (uid, event.event) not in self.events and len(self.events) < MOST_EVENTS:
+            self.events[uid, event.event] = event
 
     def ran_since(self, pod: Json) -> float | None:
         """Return when a pod began to run, s since 1970, as far as it was seen; None before that."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from fabric_health.errors import FabricHealthError
 from fabric_health.jobs.kubernetes.api import Cluster, ClusterRefusedError
-from fabric_health.jobs.kubernetes.elastic import replica_of, split
+from fabric_health.jobs.kubernetes.elastic import WORKER, Replica, replica_of, split
 from fabric_health.jobs.kubernetes.kinds import Kind
-from fabric_health.jobs.kubernetes.pod_lives import LIVES_FILE, PodLives, deleted_at
+from fabric_health.jobs.kubernetes.pod_lives import LIVES_FILE, PodEvent, PodLives, deleted_at
 from fabric_health.jobs.spec import Disturbance
 
 Json = dict[str, Any]
@@ -96,7 +96,7 @@ class Workers:
         """Return the workers that are not among ``pods``, with what could be read of their logs before they went."""
         present = {str(p["metadata"]["uid"]) for p in pods}
         left = [(p, data) for uid, (p, data) in self.kept.items() if uid not in present]
-        return [(p, data) for p, data in left if replica_of(p).type == "worker"]
+        return [(p, data) for p, data in left if replica_of(p).type == WORKER]
 
     def last_read(self, pod: Json) -> bytes | None:
         """Return what was last read of a pod's log, None when nothing was."""
@@ -109,7 +109,7 @@ class Workers:
             made[FAULTS_FILE] = self.fault.line()
         present = {str(p["metadata"]["uid"]): p for p in pods}
         was = {u: p for u, (p, _) in self.kept.items()}
-        masters = [p for p in {**was, **present}.values() if replica_of(p).type != "worker"]
+        masters = [p for p in {**was, **present}.values() if replica_of(p).type != WORKER]
         logs = [
             data for p in sorted(masters, key=lambda p: str(p["metadata"]["name"])) if (data := self._master_log(p))
         ]
@@ -159,6 +159,9 @@ class Workers:
             self._refused(str(error))
             return True
         self.fault = fault
+        # The pod itself may be gone, and with it what it would tell.
+        taken = Replica(WORKER, fault.replica_id, fault.rank_index, None, fault.node)
+        self.lives.add(fault.uid, PodEvent(fault.t, fault.pod, "deleted", taken))
         self.tell(f"worker pod {fault.pod} was deleted before this task began anew; no other one is")
         return True
 
