@@ -64,7 +64,10 @@ class GlooSettings(_Sweep):
     pair_gap: float = Field(0.45, gt=0, lt=0.5, description="gap to the other pairs below which nothing is said")
     time_limit_s: float = Field(300, gt=0, le=86_400)
     program: str = Field(
-        "gloo_sweep.py", pattern=r"^[\w./-]{1,200}$", description="program in the tool's folder; lab faults wrap it"
+        "gloo_sweep.py",
+        pattern=r"^[\w./-]+$",
+        max_length=200,
+        description="program in the tool's folder; lab faults wrap it",
     )
     env: dict[str, str] = Field(
         default_factory=lambda: {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, description="its environment"
@@ -97,7 +100,9 @@ class NcclSettings(_Sweep):
     iterations: int = Field(20, ge=1, le=100_000)
     warmup: int = Field(5, ge=0, le=1000)
     per_iteration: bool = Field(True, description="-I 1 and -J: single iterations and groups; needs nccl-tests 2.19")
-    binaries: str = Field("/opt/nccl-tests/bin", pattern=r"^/[\w./-]{0,200}$", description="folder of the programs")
+    binaries: str = Field(
+        "/opt/nccl-tests/bin", pattern=r"^/[\w./-]*$", max_length=201, description="folder of the programs"
+    )
     mpirun: tuple[str, ...] = Field(
         ("mpirun", "--allow-run-as-root", "--bind-to", "none", "--map-by", "ppr:{ranks_per_node}:node:OVERSUBSCRIBE"),
         description="command before -np and --host; {ranks_per_node} is filled in",
@@ -151,7 +156,7 @@ class PerftestSettings(_Model):
         0.9, gt=0, le=1, description="share of the NIC's rate that a link must reach, where no floor is given"
     )
     floors: tuple[PairFloor, ...] = ()
-    binaries: str = Field("/usr/bin", pattern=r"^/[\w./-]{0,200}$", description="folder of the programs")
+    binaries: str = Field("/usr/bin", pattern=r"^/[\w./-]*$", max_length=201, description="folder of the programs")
     port: int = Field(18515, ge=1024, le=65_000, description="TCP port on the server's node; the next one is used too")
     cpu_per_node: float = Field(4, gt=0)
     memory_mib_per_node: int = Field(4096, ge=256)
