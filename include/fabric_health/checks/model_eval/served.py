@@ -123,7 +123,7 @@ def _caching(want: Serve, seen: _Seen, out: Outcome) -> str | None:
     hits = seen.metrics.prefix_cache_hits
     if hits:
         detail = f"the server took {hits} tokens from its prefix cache"
-    elif want.caches_prefixes or NO_PREFIX_CACHE not in seen.server.flags:
+    elif want.caches_prefixes or NO_PREFIX_CACHE not in (*seen.server.flags, *seen.server.argv):
         detail = f"the server ran without {NO_PREFIX_CACHE}"
     else:
         return None

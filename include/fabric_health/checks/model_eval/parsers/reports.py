@@ -92,6 +92,7 @@ class Server:
     weights_sha256: str | None
     version: str | None
     flags: tuple[str, ...]
+    argv: tuple[str, ...]
     device: str | None
     start_s: float | None
     stop_s: float | None
@@ -176,6 +177,7 @@ def read_server(report: str) -> Server | None:
         weights_sha256=sha256(d.get("weights_sha256")),
         version=text(d.get("version"), 60),
         flags=texts(d.get("flags")),
+        argv=texts(d.get("argv")),
         device=text(d.get("device"), 100),
         start_s=number(d.get("start_s")),
         stop_s=number(d.get("stop_s")),
