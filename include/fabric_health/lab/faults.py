@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UnitKind = Literal["node", "gpu", "nic", "switch", "port", "rank", "job", "agent"]
+UnitKind = Literal["node", "gpu", "nic", "switch", "port", "rank", "job", "agent", "model"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,12 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("never-resumes", "job", "a worker of elastic training that is started again dies, for real"),
         FaultKind("lost-checkpoints", "job", "elastic training finds no checkpoint and starts at step 0, for real"),
         FaultKind("slow-node-check", "agent", "DLRover's node check is slow on it, for real", "20000", "delay in us"),
+        FaultKind("corrupt-shard", "model", "a byte of its weights changes on the way to the server, for real"),
+        FaultKind("flipped-bit", "model", "an exponent bit of a weight flips after the weights were hashed, for real"),
+        FaultKind("wrong-model", "model", "another model is served, under its own name, for real"),
+        FaultKind(
+            "server-errors", "model", "its server fails requests for tokens, for real", "5", "every n-th"
+        ),
         FaultKind("node-unreachable", "node", "the node refuses connections"),
         FaultKind("node-hanging", "node", "the node accepts the connection and never answers"),
     )

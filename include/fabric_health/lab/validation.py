@@ -11,6 +11,7 @@ from datetime import datetime
 from fabric_health.checks.collectives.launches import LOCAL_UNIT
 from fabric_health.checks.collectives.settings import settings
 from fabric_health.checks.elastic_training.settings import LEAST_WORKERS, asked
+from fabric_health.checks.model_eval.settings import settings as models_of
 from fabric_health.errors import LabError, UsageError
 from fabric_health.lab.faults import CATALOGUE, FaultKind
 from fabric_health.lab.place import CONNECTION_ID
@@ -68,6 +69,12 @@ def _check_unit(site: Site, fault: FaultKind, unit: str) -> None:
         return
     if fault.unit_kind in ("job", "agent"):
         _check_elastic(site, fault, unit)
+        return
+    if fault.unit_kind == "model":
+        forms = [m.unit(form) for m in models_of(site).models for form in m.forms]
+        if unit not in forms:
+            hint = _near(unit, forms, "expected")
+            raise UsageError(f"fault {fault.name} sits on a form of a model that is served, not on {unit}; {hint}")
         return
     owner = site.unit(name)
     wanted = "switch" if fault.unit_kind in ("switch", "port") else "node"
@@ -155,6 +162,7 @@ _VALUES: dict[str, Callable[[str], bool]] = {
     "port-errors": _number(0, 1),
     "delayed-rank": _number(0, 1_000_000),
     "slow-node-check": _number(0, 1_000_000),
+    "server-errors": _integer(2, 1000),
     "slow-rail": _number(0, 99),
     "slow-node": _number(0, 99),
     "bad-leaf": _number(0, 99),
