@@ -66,10 +66,12 @@ def test_file(case: str, request: pytest.FixtureRequest) -> None:
     assert reading not in (None, [], [None, []])
     found = json.dumps(reading, indent=1) + "\n"
     golden = path.with_name(f"{path.name}.golden.json")
-    if request.config.getoption("--update"):
+    if request.config.getoption("--update") and path.parent == FOLDER:
         golden.write_text(found, encoding="utf-8")
-    assert golden.is_file(), "no golden file; look at the result with --update, then commit it"
-    assert found == golden.read_text(encoding="utf-8")
+    # Whole outputs of a run, below `real`, need none: they are read, and what is read of them is large.
+    if golden.is_file() or path.parent == FOLDER:
+        assert golden.is_file(), "no golden file; look at the result with --update, then commit it"
+        assert found == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", CASES)
