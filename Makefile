@@ -44,7 +44,7 @@ check: $(VENV)/.dev
 	$(BIN)/pytest
 
 .PHONY: kubernetes-assets
-kubernetes-assets: ## Obtain etcd and build kube-apiserver for the tests (once; 6 minutes of two cores), see KUBEBUILDER_ASSETS
+kubernetes-assets: ## Obtain etcd and build kube-apiserver for the tests (once; 4 minutes of two cores), see KUBEBUILDER_ASSETS
 	@deploy/kubernetes-assets.sh
 
 .PHONY: format

@@ -4,7 +4,7 @@
 #
 # On Debian and its kin etcd, the Go compiler and the sources come from the distribution's signed archive through apt;
 # packages are unpacked below a temporary folder, nothing is installed and no root is needed. The API server takes about
-# six minutes of two cores; the result (about 100 MB) is kept. A second call waits for the first.
+# four minutes of two cores; the result (80 MB) is kept. A second call waits for the first.
 set -euo pipefail
 
 assets=${KUBEBUILDER_ASSETS:-$HOME/.cache/fabric-health/kubebuilder}
@@ -79,7 +79,8 @@ export GO111MODULE=off
 cd "$GOPATH/src/k8s.io/kubernetes"
 stamp=k8s.io/kubernetes/vendor/k8s.io/component-base/version
 IFS=. read -r major minor _ <<<"$version"
-go build -p "$(nproc)" -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor" \
+# Without the clients of cloud providers, which are almost half of its source and do nothing here.
+go build -tags providerless -p "$(nproc)" -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor" \
   -o "$assets/kube-apiserver.new" ./cmd/kube-apiserver
 "$assets/kube-apiserver.new" --version
 mv "$assets/kube-apiserver.new" "$assets/kube-apiserver"

@@ -115,7 +115,7 @@ def with_tools(tool_python: Callable[[str], Path]) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def kubernetes_assets() -> Path:
-    """Return the folder that holds etcd and kube-apiserver; made on first use (six minutes of two cores), kept."""
+    """Return the folder that holds etcd and kube-apiserver; made on first use (four minutes of two cores), kept."""
     with _TIMER.stopped():
         return prepared.kubernetes_assets()
 
