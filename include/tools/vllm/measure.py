@@ -36,6 +36,7 @@ import quality
 
 LOG_BYTES = 256 * 1024
 ASK_S = 30.0
+HURRY_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,14 @@ class Measurement:
     def end(self) -> None:
         """Stop everything, see what is left, and write ``server.json``."""
         o, server = self.options, self.server
+        stopped = time.monotonic()
+        forced: list[str] = []
+        if self.signals.received:
+            # Whoever ends a job waits a few seconds and then kills all of it.
+            forced = self.descendants.end(None, HURRY_S)
         for client in self.clients.values():
             client.end()
-        self.watch.look()
-        stopped = time.monotonic()
-        forced = server.stop() if server else []
+        forced += server.stop() if server else []
         if server and server.process:
             code = server.process.poll()
             self.steps.note("stop", 0 if code is not None else 1, time.monotonic() - stopped)

@@ -191,4 +191,5 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            self.look()
+            with contextlib.suppress(psutil.Error, OSError):
+                self.look()

@@ -21,8 +21,6 @@ from steps import StepError, last_lines, tail
 
 LOOK_S = 0.25
 STOP_S = 20.0
-# A job that is cancelled has 5 s in all.
-STOP_IN_A_HURRY_S = 1.5
 KILL_GRACE_S = 1.0
 _DEVICE = re.compile(r"device_config=(?:DeviceConfig\(device_type='?)?([a-z]+)")
 
@@ -179,7 +177,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             if self.process.poll() is None:
                 self.process.send_signal(2)
-        while self._runs() and time.monotonic() - started < self._patience_s():
+        while self._runs() and time.monotonic() - started < STOP_S and not self.signals.received:
             time.sleep(0.05)
         forced = self.descendants.end(self.process.pid, KILL_GRACE_S)
         self.stop_s = round(time.monotonic() - started, 3)
@@ -188,9 +186,6 @@ class Server:
     def _runs(self) -> bool:
         assert self.process is not None
         return self.process.poll() is None or bool(self.descendants.alive(self.process.pid))
-
-    def _patience_s(self) -> float:
-        return STOP_IN_A_HURRY_S if self.signals.received else STOP_S
 
     def device(self) -> str:
         """Return what the server computes on: vLLM's word for it, and the model and number of GPUs or the CPU model."""
@@ -226,12 +221,13 @@ def _cpu() -> str:
 
 def remains(port: int, segments: set[str], descendants: Descendants, scratch: Path) -> list[str]:
     """Clear away what a stopped server may have left, and return what is left all the same, a line for each."""
-    shutil.rmtree(scratch, ignore_errors=True)
+    segments = {s for s in segments if os.path.exists(s)}
     # A segment that somebody else's process has mapped as well is not only the server's.
-    segments -= shared_memory_of(_others())
+    segments -= shared_memory_of(_others()) if segments else set()
     for segment in segments:
         with contextlib.suppress(OSError):
             os.unlink(segment)
+    shutil.rmtree(scratch, ignore_errors=True)
     left = descendants.end(None, KILL_GRACE_S) and [f"process {p.pid}" for p in descendants.alive()]
     left += [s for s in sorted(segments) if os.path.exists(s)]
     left += [str(scratch)] if scratch.exists() else []
