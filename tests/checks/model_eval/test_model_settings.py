@@ -59,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"serving": {"goodput": {"latency": 5}}}, "serving.goodput", "ttft"),
     ({"serving": {"launches": 1}, "quality": {"launches": 2}}, "model_eval", "expected at most as many"),
     ({"quality": {"items": 3}}, "quality.items", "greater than or equal to 10"),
-    ({"program": "../x.py"}, "program", "pattern"),
+    ({"program": "/x.py"}, "program", "pattern"),
     ({"resources": {"serve": {"gpus": -1}}}, "resources.serve.gpus", "greater than or equal to 0"),
 ]
 
