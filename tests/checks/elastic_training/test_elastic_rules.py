@@ -397,6 +397,10 @@ def test_too_few_fit_nodes_are_no_pass() -> None:
     assert "4 nodes of one SKU" in found.summary
 
 
+def test_a_site_that_does_not_name_the_check_has_none() -> None:
+    assert launched(replace(cluster_site("registry.example.org/dlrover:master"), checks={})) == []
+
+
 @pytest.mark.parametrize(
     ("image", "severity"),
     [

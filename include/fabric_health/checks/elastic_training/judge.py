@@ -9,7 +9,7 @@ from fabric_health.checks.check import Context, Launch, RowSet
 from fabric_health.checks.elastic_training.launches import TOOL
 from fabric_health.checks.elastic_training.node_rules import node_findings
 from fabric_health.checks.elastic_training.recovery_rules import recovery_findings
-from fabric_health.checks.elastic_training.rules import SITE_FILE, deviation, not_judged
+from fabric_health.checks.elastic_training.rules import CHECK, SITE_FILE, deviation, not_judged
 from fabric_health.checks.elastic_training.run_rules import ending_findings, readable_findings, run_findings
 from fabric_health.checks.elastic_training.settings import Asked, asked, image_of
 from fabric_health.checks.elastic_training.tables import ElasticEvent, ElasticNodeCheck, ElasticRecovery, ElasticRun
@@ -29,6 +29,8 @@ def judge(rows: RowSet, context: Context) -> list[Finding]:
 
     Raises SiteError for settings that cannot be used.
     """
+    if CHECK not in context.site.checks:
+        return []  # a site that does not name the check has none
     wanted = asked(context.site)
     runs = {r.launch: r for r in sorted(rows.of(ElasticRun), key=lambda r: r.launch)}
     events, survived = rows.of(ElasticEvent), rows.of(ElasticRecovery)
