@@ -302,7 +302,7 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
                 yield from _keys(inner)
 
 
-@pytest.mark.parametrize("check", ["collectives", "object_store", "model_eval"])
+@pytest.mark.parametrize("check", ["collectives", "object_store", "model_eval", "elastic_training"])
 def test_every_setting_of_a_benchmark_is_documented(check: str) -> None:
     text = _text(f"docs/checks/{check}.md")
     model = import_module(f"fabric_health.checks.{check}.settings").Settings

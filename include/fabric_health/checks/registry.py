@@ -46,6 +46,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("collectives", "nccl_benchmark", "Collective benchmarks", "launch", "gpu_fabric", 60, True),
     Entry("object_store", "minio_benchmark", "Object store benchmark", "launch", "object_store", 60),
     Entry("model_eval", "model_quantization_eval", "Model quantisation and evaluation", "launch", "models", 120),
+    Entry("elastic_training", "elastic_training_smoke", "Elastic training", "launch", "gpu_fabric", 45),
 )
 
 

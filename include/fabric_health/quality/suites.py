@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabric_health.checks.driver_firmware.tables import KernelEvent, Link
+from fabric_health.checks.elastic_training.tables import ElasticEvent, ElasticRecovery, ElasticRun
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
 from fabric_health.datasets.contracts import Row, columns
 from fabric_health.datasets.tables import (
@@ -55,6 +56,10 @@ VALUES: Mapping[tuple[type[Row], str], tuple[str, ...]] = {
     (ConfigDrift, "against"): ("golden", "previous"),
     (ConfigDrift, "change"): ("missing", "extra", "changed"),
     (SwitchPort, "fec"): ("rs", "fc", "none"),
+    (ElasticEvent, "source"): ("master", "agent", "training", "injector", "kubernetes"),
+    (ElasticRun, "backend"): ("local", "kubernetes"),
+    (ElasticRun, "final_status"): ("succeeded", "failed", "no_steps", "unfinished", "hung", "limit", "unknown"),
+    (ElasticRecovery, "kind"): ("kill-rank", "hang-rank", "lose-agent", "return-agent", "delete-worker"),
 }
 
 # Where real values lie: a number outside is most likely in another unit than its column says (Mb/s for Gb/s, KiB
