@@ -11,6 +11,7 @@ import pytest
 from landed_samples import concluded_row, config, covered, drift, fact, found, link, run_key
 
 from fabric_health.checks.driver_firmware.tables import Link
+from fabric_health.checks.elastic_training.tables import ElasticRecovery, ElasticRun
 from fabric_health.checks.model_eval.tables import ModelQuality, ModelServing, Quantization
 from fabric_health.checks.object_store.tables import ObjectStoreCluster, ObjectStoreResult
 from fabric_health.checks.switch_config.tables import ConfigDrift, SwitchConfig, SwitchPort
@@ -195,6 +196,25 @@ def test_a_launch_of_a_served_model_counts_once_whatever_its_repeats(store: Obje
         (0, "m/w8a8-gptq", "size_ratio", 0.6, "1", f"model=m;scheme=w8a8-gptq;revision={'a' * 12};recipe=?;device=?"),
         (2, "m", "continuation acc,none", 0.6, "1", "k;task=continuation"),
         (2, "m", "output_tokens_per_s", 120.0, "tokens/s", "k;concurrency=4"),
+    ]
+
+
+def test_each_fault_of_elastic_training_has_a_series_of_its_own(store: ObjectStore) -> None:
+    held = {"workers": 2, "min_workers": 1, "max_restarts": 3, "final_status": "succeeded", "restarts": 1}
+    run = ElasticRun("elastic-2", "local", **held, comparability="workers=2", start_s=8.0)
+    faults = [
+        ElasticRecovery("elastic-2", n, kind, run_key(0).started_at, resumed_s=4.0 * n)
+        for n, kind in ((1, "kill-rank"), (2, "lose-agent"))
+    ]
+    land(store, 0, run, *faults)
+    query = (
+        "SELECT launch, unit, metric, value, comparability FROM measurements WHERE metric <> 'restarts' ORDER BY ALL"
+    )
+    got = ask(store, query)
+    assert [tuple(r.values()) for r in got] == [
+        (2, "elastic", "resumed_s", 4.0, "workers=2;fault=1 kill-rank"),
+        (2, "elastic", "resumed_s", 8.0, "workers=2;fault=2 lose-agent"),
+        (2, "elastic", "start_s", 8.0, "workers=2"),
     ]
 
 

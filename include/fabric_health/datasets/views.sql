@@ -315,6 +315,32 @@ server_values AS (
     ON start_s, peak_memory_mib
     INTO NAME metric VALUE value
 ),
+elastic_values AS (
+    UNPIVOT (
+        SELECT site, week, run, produced_at, origin, evidence, 'elastic_training' AS "check", 'elastic_runs' AS source,
+               regexp_replace(launch, '-[0-9]+$', '') AS unit, 'job' AS unit_kind,
+               CAST(regexp_extract(launch, '([0-9]+)$', 1) AS INTEGER) AS launch, comparability,
+               start_s, stall_s, CAST(restarts AS DOUBLE) AS restarts, loss_last
+        FROM elastic_runs SEMI JOIN measured_runs USING (site, run)
+        WHERE problem IS NULL
+    )
+    ON start_s, stall_s, restarts, loss_last
+    INTO NAME metric VALUE value
+),
+recovery_values AS (
+    UNPIVOT (
+        SELECT r.site, r.week, r.run, r.produced_at, r.origin, r.evidence, 'elastic_training' AS "check",
+               'elastic_recoveries' AS source, regexp_replace(r.launch, '-[0-9]+$', '') AS unit, 'job' AS unit_kind,
+               CAST(regexp_extract(r.launch, '([0-9]+)$', 1) AS INTEGER) AS launch,
+               concat(e.comparability, ';fault=', r.fault, ' ', r.kind) AS comparability,
+               r.detected_s, r.rendezvous_s, r.resumed_s, r.replaced_s, CAST(r.lost_steps AS DOUBLE) AS lost_steps
+        FROM (SELECT * FROM elastic_recoveries SEMI JOIN measured_runs USING (site, run)) r
+        JOIN elastic_runs e ON e.site = r.site AND e.run = r.run AND e.launch = r.launch
+        WHERE e.problem IS NULL
+    )
+    ON detected_s, rendezvous_s, resumed_s, replaced_s, lost_steps
+    INTO NAME metric VALUE value
+),
 quality_values AS (
     -- A row is a metric already; tasks and their metrics are the harness's names.
     SELECT site, week, run, produced_at, origin, evidence, 'model_eval' AS "check", unit, 'model' AS unit_kind,
@@ -331,6 +357,7 @@ FROM (
     UNION ALL BY NAME SELECT * FROM pair_values
     UNION ALL BY NAME SELECT * FROM serving_values UNION ALL BY NAME SELECT * FROM server_values
     UNION ALL BY NAME SELECT *, 0 AS launch FROM quantization_values
+    UNION ALL BY NAME SELECT * FROM elastic_values UNION ALL BY NAME SELECT * FROM recovery_values
 ) m
 JOIN table_columns c ON c."table" = m.source AND c."column" = m.metric
 UNION ALL BY NAME
