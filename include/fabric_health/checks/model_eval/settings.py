@@ -14,7 +14,7 @@ from fabric_health.site import Identifier, Site
 BUILT_IN: Final = "built-in"
 NO_PREFIX_CACHE: Final = "--no-enable-prefix-caching"
 _FOLDER = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*$"
-_PROGRAM = r"^[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*\.py$"
+_PROGRAM = r"^(\.\./)*[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*\.py$"
 _SECRET = re.compile(r"(?i)--(api-key|hf-token)\b.*")
 # What the program that starts the server sets itself, and what would make a benchmark measure a cache.
 _NOT_FLAGS = frozenset(
