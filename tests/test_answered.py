@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fabric_health import answered
-from fabric_health.answered import Said, findings, said, with_base, with_before
+from fabric_health.answered import Said, findings, remade, said, with_base, with_before
+from fabric_health.checks.model_eval.drift import Requantised
 from fabric_health.checks.model_eval.tables import PerItem
 from fabric_health.datasets.tables import Severity
 from fabric_health.verdict.outcome import Outcome
@@ -117,3 +118,8 @@ def test_speed_is_not_the_business_of_these_findings() -> None:
     (judged,) = with_base(run(answers(BASE, RIGHT), answers(W8, set())), lambda _: BASE, lambda _: 0.98)
     assert [f.severity for f in findings([], [judged], "")] == [Severity.CRITICAL]
     assert findings([judged], [], "before")[0].rule == answered.AS_BEFORE
+
+
+def test_other_weights_of_the_same_recipe_are_worth_a_note() -> None:
+    (note,) = remade([Requantised(W8, "a" * 64, "b" * 64)], "the last run")
+    assert (note.severity, note.expected, note.actual) == (Severity.INFO, "a" * 16, "b" * 16)

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import numpy as np
 
+from fabric_health.checks.model_eval.drift import Requantised
 from fabric_health.checks.model_eval.tables import PerItem
 from fabric_health.compared import CRITICAL_LOSS, Judged
 from fabric_health.datasets.tables import Finding, Severity, finding
@@ -145,6 +146,7 @@ def _panel(metric: Metric, items: Items, now: Said, before: Items, then: Said) -
 
 
 AS_BEFORE, AS_BASE, SAME = "as_good_as_before", "as_good_as_base", "same_answers_as_before"
+REMADE = "same_weights_as_before"
 _DRIFT = frozenset({SAME_ANSWERS.name, SAME_VECTORS.name})
 
 
@@ -155,6 +157,26 @@ def findings(with_before: Sequence[Judged], with_base: Sequence[Judged], why: st
     out += [_worse(x, AS_BEFORE, f"in {why}") for x in lost if x.judgement.metric not in _DRIFT]
     worse = [x for x in with_base if x.judgement.outcome is Outcome.REGRESSED]
     return out + [_worse(x, AS_BASE, "of its base in this run") for x in worse]
+
+
+def remade(found: Sequence[Requantised], why: str) -> list[Finding]:
+    """Return notes on quantised forms whose weights are others, though nothing that they are made of is."""
+    return [
+        finding(
+            check=CHECK,
+            rule=REMADE,
+            unit=r.unit,
+            unit_kind=KIND,
+            metric="weights_sha256",
+            severity=Severity.INFO,
+            summary=f"{r.unit}: the same recipe, source, text, versions and device gave other weights than in {why}",
+            expected=r.weights_before[:16],
+            actual=r.weights_now[:16],
+            action="Nothing, if its quality holds: sums in another order are enough. Its answers cannot be compared.",
+            source="ours: quantising is pinned by seed, so that what differs is worth a note",
+        )
+        for r in found
+    ]
 
 
 def _drift(j: Judgement, why: str) -> Finding:

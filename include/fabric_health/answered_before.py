@@ -15,9 +15,9 @@ import numpy as np
 from fabric_health import answered
 from fabric_health.answered import CHECK, KIND, Said
 from fabric_health.baselines import Reference
-from fabric_health.checks.model_eval.drift import Drift, Moved, drifted, moved
+from fabric_health.checks.model_eval.drift import Drift, Moved, Requantised, drifted, moved, requantised
 from fabric_health.checks.model_eval.settings import settings
-from fabric_health.checks.model_eval.tables import Fingerprint, ModelEmbedding, PerItem
+from fabric_health.checks.model_eval.tables import Fingerprint, ModelEmbedding, PerItem, Quantization
 from fabric_health.compared import Judged
 from fabric_health.datasets.reading import ConcludedRun
 from fabric_health.datasets.run import RunKey
@@ -31,16 +31,20 @@ from fabric_health.verdict.panel import Panel, performance_of
 
 BASE = "base"
 R = TypeVar("R")
-D = TypeVar("D", Drift, Moved)
+D = TypeVar("D", Drift, Moved, Requantised)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What comparing models gave: with an earlier run, and of quantised forms with their base in this run."""
+    """What comparing models gave: with an earlier run, and of quantised forms with their base in this run.
+
+    ``remade``: forms that the same recipe and source gave other weights for.
+    """
 
     with_before: tuple[Judged, ...] = ()
     with_base: tuple[Judged, ...] = ()
     incomparable: tuple[Incomparable, ...] = ()
+    remade: tuple[Requantised, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class _Run:
     def fingerprints(self) -> list[Fingerprint]:
         return load_part(self.store, Fingerprint, self.key, CHECK)
 
+    def quantizations(self) -> list[Quantization]:
+        return load_part(self.store, Quantization, self.key, CHECK)
+
     def vectors(self) -> list[ModelEmbedding]:
         return load_part(self.store, ModelEmbedding, self.key, CHECK)
 
@@ -67,15 +74,17 @@ def compare_answers(store: ObjectStore, site: Site, key: RunKey, reference: Refe
     evaluated it in the same way.
     """
     now = _Run(store, key)
-    said, prints, vectors = now.said(), now.fingerprints(), now.vectors()
-    if not (said.of or prints or vectors):
+    said, prints, vectors, made = now.said(), now.fingerprints(), now.vectors(), now.quantizations()
+    if not (said.of or prints or vectors or made):
         return Answers()
     earlier = [_Run(store, k) for k in _keys(site, key, reference)]
     before, odd = answered.with_before(said, [e.said() for e in earlier]) if said.of else ([], [])
     before += [_same_answers(d, now.key, then) for d, then in _first(prints, earlier, _Run.fingerprints, drifted)]
     before += [_same_vectors(m, now.key, then) for m, then in _first(vectors, earlier, _Run.vectors, moved)]
+    remade = tuple(r for r, _ in _first(made, earlier, _Run.quantizations, requantised))
     wanted = settings(site)
-    return Answers(tuple(before), tuple(answered.with_base(said, wanted.base_of, wanted.recovery_of)), tuple(odd))
+    beside = tuple(answered.with_base(said, wanted.base_of, wanted.recovery_of))
+    return Answers(tuple(before), beside, tuple(odd), remade)
 
 
 def _keys(site: Site, key: RunKey, reference: Reference) -> list[RunKey]:

@@ -107,6 +107,7 @@ def _keep(rooms: Rooms, run: RunDocument, found: Comparison) -> dict[str, Any]:
     landing.land(rooms.store, run.key, compared.PART, rows, (Verdict, Attribution))
     told = compared.findings(found.judged, found.incomparable, found.why)
     told += answered.findings(found.judged, found.answers.with_base, found.why)
+    told += answered.remade(found.answers.remade, found.why)
     write_findings(rooms.store, run, compared.PART, told)
     rooms.tell(f"verdict: {found.whole.outcome}: {found.whole.reason}")
     if found.explanation:
