@@ -116,6 +116,9 @@ def test_a_flipped_bit_is_one_exponent_bit_of_the_middle_layer_after_hashing(mea
 def test_another_model_is_served_under_its_own_name(measure: ModuleType, model: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no other model than tiny"):
         planted(measure, model, tmp_path, "wrong-model")
+    unfinished = model.parent / ".tiny.part-1"
+    unfinished.mkdir()
+    (unfinished / "config.json").write_text("{}")
     other = model.parent / "tiny.w4"
     other.mkdir()
     (other / "config.json").write_text("{}")

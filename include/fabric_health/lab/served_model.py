@@ -142,7 +142,8 @@ def copy_of(model: Path, scratch: Path) -> Path:
 
 def another(model: Path) -> Path:
     """Return another model's folder beside this one. Raises ValueError when there is none."""
-    others = sorted(p.parent for p in model.parent.glob("*/config.json") if p.parent != model)
+    folders = (p.parent for p in model.parent.glob("*/config.json"))
+    others = sorted(f for f in folders if f != model and not f.name.startswith("."))
     if not others:
         raise ValueError(f"{model.parent}: no other model than {model.name} in it, so none can be served in its place")
     return others[0]
@@ -215,11 +216,18 @@ class _Between(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+class _Patient(ThreadingHTTPServer):
+    """Says nothing of a client that goes away: it is what clients do whose request has failed."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Leave the connection."""
+
+
 @contextlib.contextmanager
 def erring(port: int, every: int) -> Iterator[int]:
     """Give a port at which every ``every``-th completion fails, and all else is the server's at ``port``."""
     handler = type("Between", (_Between,), {"port": port, "every": every, "count": itertools.count(1)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as between:
+    with _Patient(("127.0.0.1", 0), handler) as between:
         between.daemon_threads = True
         between.block_on_close = False
         threading.Thread(target=between.serve_forever, args=(0.1,), daemon=True).start()
