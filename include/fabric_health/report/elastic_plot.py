@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from fabric_health.report import plots
@@ -43,7 +44,10 @@ def _faults(launch: Launch, scale: Any, *, labels: bool) -> list[Any]:
 
     if not launch.marks:
         return []
-    marks = [{"t": m.at_s, "until": m.at_s if m.until_s is None else m.until_s, "name": m.name} for m in launch.marks]
+    marks = [
+        {"t": m.at_s, "until": m.at_s if m.until_s is None else m.until_s, "name": m.name, "row": i % 2}
+        for i, m in enumerate(launch.marks)
+    ]
     base = alt.Chart(alt.Data(values=marks))
     x = alt.X("t:Q", scale=scale)
     layers = [
@@ -51,9 +55,11 @@ def _faults(launch: Launch, scale: Any, *, labels: bool) -> list[Any]:
         base.mark_rule(color=FAULT, strokeDash=[4, 3]).encode(x=x),
     ]
     if labels:
-        # A name on the right would leave the plot: it stands before its line.
+        # A name on the right would leave the plot: it stands before its line. Neighbours stand on two rows.
         middle = sum(scale.domain) / 2
-        for side, shift, where in (("left", 4, f"datum.t <= {middle}"), ("right", -4, f"datum.t > {middle}")):
-            text = base.transform_filter(where).mark_text(align=side, baseline="top", dx=shift, color=FAULT)
-            layers.append(text.encode(x=x, y=alt.value(0), text="name:N"))
+        sides = (("left", 4, f"datum.t <= {middle}"), ("right", -4, f"datum.t > {middle}"))
+        for row, (side, shift, where) in itertools.product((0, 1), sides):
+            text = base.transform_filter(f"datum.row === {row} && {where}")
+            text = text.mark_text(align=side, baseline="top", dx=shift, color=FAULT)
+            layers.append(text.encode(x=x, y=alt.value(13 * row), text="name:N"))
     return layers
