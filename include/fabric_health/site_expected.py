@@ -13,7 +13,7 @@ Fault = Callable[[tuple[str | int, ...], str], None]
 Expand = Callable[[tuple[str | int, ...], str], list[str]]
 
 # Units of benchmarks with their default settings, which a file need not name.
-_BENCHMARKS = ("gloo", "object-store")
+_BENCHMARKS = ("gloo", "object-store", "tiny-qwen3", "elastic")
 _MOST_NEAR = 3
 
 

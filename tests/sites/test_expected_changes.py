@@ -39,7 +39,17 @@ def test_the_example_has_one() -> None:
 
 @pytest.mark.parametrize(
     "units",
-    ["gpu-001/mlx5_0", "gpu-001/gpu7", "gpu-001/nvme0", "leaf-1", "leaf-1/Ethernet9/1", "rail-1", "object-store"],
+    [
+        "gpu-001/mlx5_0",
+        "gpu-001/gpu7",
+        "gpu-001/nvme0",
+        "leaf-1",
+        "leaf-1/Ethernet9/1",
+        "rail-1",
+        "object-store",
+        "qwen3-8b/w8a8-gptq",
+        "elastic",
+    ],
 )
 def test_units_of_every_kind(tmp_path: Path, units: str) -> None:
     assert load(tmp_path, units=units).expected_changes[0].units == {units}
@@ -56,7 +66,7 @@ def test_skus_and_ranges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"units": '"gpu-[001-009]"'}, "expected_changes.0.units: no unit 'gpu-005'; expected one of: gpu-00"),
+        ({"units": '"gpu-[001-009]"'}, "expected_changes.0.units: no unit 'gpu-007'; expected one of: gpu-00"),
         ({"units": "laef-1"}, "no unit 'laef-1'; expected one of: leaf-1"),
         ({"units": "gpu-001/mlx5_7"}, "gpu-001 has no part 'mlx5_7'; expected one of: mlx5_"),
         ({"units": '"gpu-[001"'}, "expected_changes.0.units"),

@@ -8,7 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fabric_health.checks import registry
+from fabric_health.cli.sites import app
+from fabric_health.jobs import settings as jobs
 from fabric_health.lab.faults import PLANTED
 from fabric_health.site import Site, Switch, load_site
 
@@ -25,6 +29,21 @@ def test_a_shipped_site_file_loads(name: str) -> None:
     site = load_site(SITES / f"{name}.yaml")
     assert site.name == name
     assert site.origin == ("lab" if name == "lab" else "measured")
+
+
+def test_the_template_shows_every_check_that_has_settings_and_each_can_be_launched() -> None:
+    site = load_site(SITES / "example.yaml")
+    said = CliRunner().invoke(app, ["validate", str(site.path)])
+    assert said.exit_code == 0, said.output
+    benchmarks = [e.name for e in registry.ENTRIES if e.is_benchmark]
+    assert set(site.checks) == {"fabric_links", *benchmarks}
+    images = jobs.settings(site).in_cluster.images
+    for name in benchmarks:
+        plan = registry.check(name).launches
+        assert plan is not None
+        launches = plan(site, tuple(site.nodes), "a-run")
+        assert launches, name
+        assert {launch.spec.tool for launch in launches} <= set(images)
 
 
 def test_lab_has_the_size_it_says(lab: Site) -> None:
