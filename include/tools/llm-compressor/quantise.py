@@ -40,6 +40,8 @@ LIBRARIES = {
 }
 # Weights of a Linear module in a compressed folder, by compressed-tensors' naming.
 SCALE = ".weight_scale"
+# What a quantised model is asked once before it is put in place, where no text was given.
+ASKED = "Return the number of items in the list."
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
@@ -48,7 +50,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--scheme", required=True, help=", ".join(SCHEMES))
     parser.add_argument("--out", type=Path, required=True, help="folder for the quantised model")
-    parser.add_argument("--calibration", type=Path, required=True, help='lines of JSON, each {"text": ...}')
+    parser.add_argument("--calibration", type=Path, help='lines of JSON, each {"text": ...}; for schemes that need it')
     parser.add_argument("--samples", type=int, default=512, help="calibration texts to use")
     parser.add_argument("--max-length", type=int, default=2048, help="tokens of each at most")
     parser.add_argument("--seed", type=int, default=0, help="draws the texts; 0 to 2^31-1")
@@ -57,6 +59,8 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     options = model_folder.read_arguments(parser, argv)
     if options.scheme not in SCHEMES:
         raise UsageError(f"--scheme {options.scheme}: expected one of {', '.join(SCHEMES)}")
+    if SCHEMES[options.scheme].calibrated and options.calibration is None:
+        raise UsageError(f"--scheme {options.scheme} looks at texts: expected --calibration")
     limits = (("samples", 1, 100_000), ("max-length", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("threads", 1, 64))
     for name, least, most in limits:
         value = getattr(options, name.replace("-", "_"))
@@ -72,7 +76,7 @@ def checked_source(options: argparse.Namespace) -> None:
     if "quantization_config" in config:
         raise UsageError(f"--model {options.model} is quantised already: expected a model in 16 or 32 bits")
     positions = config.get("max_position_embeddings")
-    if isinstance(positions, int) and options.max_length > positions:
+    if options.calibration is not None and isinstance(positions, int) and options.max_length > positions:
         raise UsageError(f"--max-length {options.max_length}: the model's texts have {positions} tokens at most")
     options.out = model_folder.checked_target(options.out)
     source = options.model.resolve()
@@ -211,7 +215,7 @@ def make(part: Path, scheme: Scheme, texts: list[str], options: argparse.Namespa
     tokens.save_pretrained(part)
     clock.append(time.monotonic())
     del network
-    said = checked_result(part, scheme, texts[0])
+    said = checked_result(part, scheme, texts[0] if texts else ASKED)
     clock.append(time.monotonic())
     times = dict(zip(("load_s", "quantise_s", "save_s", "check_s"), _between(clock), strict=True))
     return {**times, "result": {**written(part), **said}}
@@ -235,19 +239,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Return the report of the model quantised to ``options.out``."""
     began = time.monotonic()
     scheme = SCHEMES[options.scheme]
-    texts = calibration_texts(options.calibration, options.samples, options.seed)
+    texts, calibration = [], None
+    if scheme.calibrated:
+        texts = calibration_texts(options.calibration, options.samples, options.seed)
+        calibration = {
+            "sha256": model_folder.file_sha256(options.calibration),
+            "samples": options.samples,
+            "max_length": options.max_length,
+            "seed": options.seed,
+        }
     source = written(options.model)
     about = {
         "program": "quantise",
         "scheme": options.scheme,
         "recipe": [step.described() for step in scheme.recipe],
         "source": {"weights_sha256": source["weights_sha256"], "bytes": source["bytes"]},
-        "calibration": {
-            "sha256": model_folder.file_sha256(options.calibration),
-            "samples": options.samples if scheme.calibrated else 0,
-            "max_length": options.max_length,
-            "seed": options.seed,
-        },
+        "calibration": calibration,
         "threads": options.threads,
         "versions": {
             **{name: version(package) for name, package in LIBRARIES.items()},

@@ -51,12 +51,18 @@ def test_good_arguments(model: Path) -> None:
     assert (options.scheme, options.samples, options.max_length, options.seed) == ("w8a8-gptq", 4, 64, 0)
 
 
+def test_a_scheme_that_looks_at_no_text_needs_none(model: Path) -> None:
+    changes = {"scheme": "fp8-dynamic", "calibration": None, "samples": None, "max-length": None}
+    assert quantise.parsed(arguments(model, **changes)).calibration is None
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"scheme": "w2a2"}, "expected one of w8a8-gptq, w8a8-smoothquant-gptq, fp8-dynamic, w4a16-gptq, w4a16-awq"),
         ({"model": "/nowhere"}, "expected config.json and"),
         ({"model": None}, "--model"),
+        ({"calibration": None}, "expected --calibration"),
         ({"samples": 0}, "expected 1 to"),
         ({"samples": "many"}, "--samples"),
         ({"max-length": 4096}, "1024 tokens at most"),
