@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -332,9 +333,32 @@ class NoObjects:
         return []
 
 
-@pytest.mark.parametrize("recipe", _blocks(_text("docs/analyst.md"), "sql"))
-def test_recipes_fit_the_tables(recipe: str) -> None:
-    assert sql.query(NoObjects(), recipe).column_names  # type: ignore[arg-type]
+@pytest.mark.parametrize("page", PAGES, ids=_by_page)
+def test_recipes_fit_the_tables(page: Path) -> None:
+    for recipe in _blocks(page.read_text(encoding="utf-8"), "sql"):
+        assert sql.query(NoObjects(), recipe).column_names, recipe  # type: ignore[arg-type]
+
+
+def _settings(page: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the settings of every check, and `jobs`, that a page gives an example of."""
+    for body in _blocks(page.read_text(encoding="utf-8"), "yaml"):
+        part = yaml.safe_load(body)
+        if isinstance(part, dict) and {"checks", "jobs"} & set(part):
+            yield from part.get("checks", {}).items()
+            yield from ((k, v) for k, v in part.items() if k == "jobs")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_by_page)
+def test_examples_of_settings_are_valid(page: Path) -> None:
+    for name, example in _settings(page):
+        where = "fabric_health.jobs" if name == "jobs" else f"fabric_health.checks.{name}"
+        module = import_module(f"{where}.settings")
+        (module.JobSettings if name == "jobs" else module.Settings).model_validate(example)
+
+
+def test_examples_of_settings_are_found() -> None:
+    found = {name for page in PAGES for name, _ in _settings(page)}
+    assert {"jobs", "collectives", "object_store", "model_eval", "elastic_training", "fabric_links"} <= found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_by_page)
