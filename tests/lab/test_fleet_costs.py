@@ -19,7 +19,8 @@ from fabric_health.site import Site, load_site
 
 SITE = Path(__file__).parents[2] / "include" / "sites" / "lab.yaml"
 SINCE = datetime(2026, 11, 30, tzinfo=UTC)
-# A delayed rank, and faults of elastic training and of served models, cost real runs of this machine, which are no part of the model.
+# A delayed rank, and faults of elastic training and of served models, cost real runs of this machine: no part of the
+# model.
 OF_REAL_RUNS = {"delayed-rank", "never-resumes", "lost-checkpoints", "slow-node-check"}
 OF_REAL_RUNS |= {"corrupt-shard", "flipped-bit", "wrong-model", "server-errors"}
 FREE = {"nic-firmware", "link-flap", "remap-pending", "xid", "acl-line", "driver-version", "miscabled", *OF_REAL_RUNS}

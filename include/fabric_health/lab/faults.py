@@ -46,9 +46,7 @@ CATALOGUE: dict[str, FaultKind] = {
         FaultKind("corrupt-shard", "model", "a byte of its weights changes on the way to the server, for real"),
         FaultKind("flipped-bit", "model", "an exponent bit of a weight flips after the weights were hashed, for real"),
         FaultKind("wrong-model", "model", "another model is served, under its own name, for real"),
-        FaultKind(
-            "server-errors", "model", "its server fails requests for tokens, for real", "5", "every n-th"
-        ),
+        FaultKind("server-errors", "model", "its server fails requests for tokens, for real", "5", "every n-th"),
         FaultKind("node-unreachable", "node", "the node refuses connections"),
         FaultKind("node-hanging", "node", "the node accepts the connection and never answers"),
     )
