@@ -21,7 +21,7 @@ from fabric_health.checks.collectives.tables import Isolation
 from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets import landing
 from fabric_health.datasets.contracts import Row
-from fabric_health.evidence import ReachStatus, Redactor, StoredEvidence, UnitEvidence
+from fabric_health.evidence import Redactor, StoredEvidence, UnitEvidence
 from fabric_health.isolated import Outcome, Told
 from fabric_health.isolation.fleet import Fleet
 from fabric_health.isolation.planning import plan
@@ -282,17 +282,11 @@ class Launches:
     def _before(self, launch: Launch) -> UnitEvidence | None:
         """Read back the evidence of a launch that was made before this stage was repeated."""
         if self._stored is None:
-            key = evidence_store.evidence_key(self.run.key, CHECK, self.prefix, "")
-            prefix = key[: key.rindex(self.prefix) + len(self.prefix)]
-            self._stored = {k.split("/")[-2]: k for k in sorted(self.rooms.store.list(prefix), reverse=True)}
-        stored = self._stored.get(launch.name)
-        if stored is None:
+            self._stored = evidence_store.kept_keys(self.rooms.store, self.run.key, CHECK, self.prefix)
+        if launch.name not in self._stored:
             return None
-        ref = StoredEvidence(launch.name, stored, stored.rsplit("/", 1)[1].split(".", 1)[0], ReachStatus.OK)
-        evidence = evidence_store.get_evidence(self.rooms.store, ref)
-        self._note(
-            evidence, replace(ref, status=evidence.status, detail=evidence.detail, commands=len(evidence.results))
-        )
+        ref, evidence = evidence_store.read_kept(self.rooms.store, launch.name, self._stored[launch.name])
+        self._note(evidence, ref)
         return evidence
 
     def _launch(self, launches: Sequence[Launch]) -> dict[str, UnitEvidence]:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from fabric_health.checks import registry
 from fabric_health.checks.check import Check, Launch
+from fabric_health.datasets import evidence as evidence_store
 from fabric_health.datasets.store import ObjectMissing, ObjectStore
 from fabric_health.datasets.tables import Coverage, CoverageState, Finding, Severity
 from fabric_health.errors import UsageError
@@ -157,6 +158,16 @@ def evidence_of(launch: Launch, check: str, result: JobResult) -> UnitEvidence:
         ended_at=result.ended_at,
         results=(job, *artefacts),
     )
+
+
+def measured_already(store: ObjectStore, run: RunDocument, check: Check, plan: Plan) -> list[StoredEvidence]:
+    """Return the evidence of the plan's launches that is there from a task which did not come to its end.
+
+    A measured failure is a result. A launch that was lost, cancelled or never started is none: it is made again.
+    """
+    kept = evidence_store.kept_keys(store, run.key, check.name)
+    found = [evidence_store.read_kept(store, x.name, kept[x.name])[0] for x in plan.launches if x.name in kept]
+    return [ref for ref in found if ref.status in (ReachStatus.OK, ReachStatus.HUNG)]
 
 
 def covered_units(launch: Launch) -> list[tuple[str, str]]:

@@ -200,7 +200,10 @@ def _ask(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
 
 
 def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence]:
-    """Run a benchmark's launches one after the other on the nodes that the run's audits found fit."""
+    """Run a benchmark's launches one after the other on the nodes that the run's audits found fit.
+
+    What a task that did not come to its end has measured already is read back; what was lost is launched again.
+    """
     from fabric_health.jobs.backend import open_backend, run_all
     from fabric_health.jobs.references import secrets_of
 
@@ -210,7 +213,10 @@ def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence
         rooms.tell(f"{check.name}: {node} is left out: {reason}")
     redactor = Redactor(tuple(s for launch in plan.launches for s in secrets_of(launch.spec, rooms.connections)))
     launches = {launch.spec.name: launch for launch in plan.launches}
-    refs: list[StoredEvidence] = []
+    refs = launching.measured_already(rooms.store, run, check, plan)
+    if refs:
+        rooms.tell(f"{check.name}: {len(refs)} of {len(launches)} launches were made before this stage was repeated")
+    done = {ref.unit for ref in refs}
 
     def keep(spec: JobSpec, result: JobResult) -> None:
         evidence = launching.evidence_of(launches[spec.name], check.name, result)
@@ -218,7 +224,7 @@ def _launch(rooms: Rooms, run: RunDocument, check: Check) -> list[StoredEvidence
         rooms.tell(f"{check.name}: {len(refs)} of {len(launches)} launches: {spec.name} {result.status}")
 
     backend = open_backend(rooms.site, run.key.run, rooms.connections)
-    run_all([launch.spec for launch in plan.launches], backend, keep, tell=rooms.tell)
+    run_all([launch.spec for launch in plan.launches if launch.name not in done], backend, keep, tell=rooms.tell)
     return refs
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import zstandard
 
@@ -76,6 +76,23 @@ def get_evidence(store: ObjectStore, ref: StoredEvidence) -> UnitEvidence:
         return from_bytes(data)
     except ValueError as error:
         raise StoreError(f"{store.uri(ref.key)}: {error}") from None
+
+
+def kept_keys(store: ObjectStore, key: RunKey, check: str, beginning: str = "") -> dict[str, str]:
+    """Return the object key of the evidence of each unit of a run whose name begins so, manifest or not.
+
+    A unit that was asked twice has two; which one is returned is then the same each time.
+    """
+    folder = evidence_key(key, check, "-", "").rsplit("/", 2)[0]
+    keys = store.list(f"{folder}/{quote(beginning, safe='')}")
+    return {unquote(k.split("/")[-2]): k for k in sorted(keys, reverse=True)}
+
+
+def read_kept(store: ObjectStore, unit: str, target: str) -> tuple[StoredEvidence, UnitEvidence]:
+    """Read back the evidence of a unit by its object key. Raises as :func:`get_evidence`."""
+    ref = StoredEvidence(unit, target, target.rsplit("/", 1)[1].split(".", 1)[0], ReachStatus.OK)
+    evidence = get_evidence(store, ref)
+    return replace(ref, status=evidence.status, detail=evidence.detail, commands=len(evidence.results)), evidence
 
 
 def manifest_key(key: RunKey, check: str) -> str:
