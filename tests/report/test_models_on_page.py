@@ -90,7 +90,7 @@ def test_a_form_stands_beside_its_base(with_models: ReportData) -> None:
     assert [f.scheme for f in model.forms] == ["base", "w4a16-gptq", "w8a8-gptq"]
     base, unserved, worse = model.forms
     assert base.fastest is not None
-    assert base.fastest.output_tokens_per_s == 110.0
+    assert base.fastest.tokens_per_s == 110.0
     assert base.fastest.change == pytest.approx(-0.5)
     assert unserved.quality == ()
     continuation = worse.of("continuation")
@@ -122,7 +122,7 @@ def with_elastic(healthy: ReportData) -> ReportData:
     start = healthy.record.started_at
 
     def at(s: float) -> dict[str, object]:
-        return {"at": start + timedelta(seconds=s)}
+        return {"event_at": start + timedelta(seconds=s)}
 
     run = ElasticRun(
         launch="elastic-1",

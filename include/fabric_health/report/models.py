@@ -31,11 +31,14 @@ class Quality:
 
 @dataclass(frozen=True)
 class Speed:
-    """Serving at one concurrency: medians over launches. ``before``: of the latest earlier run that compares."""
+    """Serving at one concurrency: medians over launches. ``before``: of the latest earlier run that compares.
+
+    ``tokens_per_s`` are generated; of a model that only gives vectors they are read.
+    """
 
     concurrency: int
     client: str
-    output_tokens_per_s: float
+    tokens_per_s: float
     ttft_p50_ms: float | None
     tpot_p50_ms: float | None
     launches: int
@@ -44,7 +47,7 @@ class Speed:
     @property
     def change(self) -> float | None:
         """Change of the throughput, as a share of the earlier one."""
-        return self.output_tokens_per_s / self.before - 1 if self.before else None
+        return self.tokens_per_s / self.before - 1 if self.before else None
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ def _leading(metric: str) -> int:
 
 
 def _speed(found: ModelResults, unit: str) -> tuple[Speed, ...]:
-    rows = [r for r in found.serving if r.unit == unit and r.problem is None and r.output_tokens_per_s]
+    rows = [r for r in found.serving if r.unit == unit and r.problem is None and _tokens(r)]
     out = []
     for client, concurrency in sorted({(r.client, r.concurrency) for r in rows}, key=lambda k: (k[1], k[0])):
         of = [r for r in rows if (r.client, r.concurrency) == (client, concurrency)]
@@ -171,7 +174,7 @@ def _speed(found: ModelResults, unit: str) -> tuple[Speed, ...]:
             Speed(
                 concurrency=concurrency,
                 client=client,
-                output_tokens_per_s=_median(_by_launch(of)) or 0.0,
+                tokens_per_s=_median(_by_launch(of)) or 0.0,
                 ttft_p50_ms=_median(r.ttft_p50_ms for r in of),
                 tpot_p50_ms=_median(r.tpot_p50_ms for r in of),
                 launches=len({r.launch for r in of}),
@@ -185,9 +188,13 @@ def _by_launch(rows: Sequence[ModelServing]) -> list[float]:
     """Return the throughput of each launch: the median of its repeats, which are no independent samples."""
     held: dict[str, list[float]] = {}
     for r in rows:
-        if r.output_tokens_per_s is not None:
-            held.setdefault(r.launch, []).append(r.output_tokens_per_s)
+        if (speed := _tokens(r)) is not None:
+            held.setdefault(r.launch, []).append(speed)
     return [median(v) for v in held.values()]
+
+
+def _tokens(r: ModelServing) -> float | None:
+    return r.output_tokens_per_s or r.total_tokens_per_s
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -13,7 +13,7 @@ _NAME = 28
 
 
 def quality_against_cost(model: Model) -> str:
-    """Return two panels: quality against the size of the weights and against output tokens/s; empty text for none.
+    """Return two panels: quality against the size of the weights and against tokens/s; empty text for none.
 
     Quality is perplexity where it was measured (lower is better, so the axis is turned: up is better), else the first
     task. A form that is worse than its base beyond its gate is red and a cross.
@@ -29,8 +29,8 @@ def quality_against_cost(model: Model) -> str:
     if len(sized) > 1:
         charts.append(_panel(sized, task, "size of the weights, MiB", [(f.bytes or 0) / (1 << 20) for f in sized]))
     if len(served) > 1:
-        speeds = [f.fastest.output_tokens_per_s if f.fastest else 0.0 for f in served]
-        charts.append(_panel(served, task, "output tokens/s at the highest concurrency", speeds))
+        speeds = [f.fastest.tokens_per_s if f.fastest else 0.0 for f in served]
+        charts.append(_panel(served, task, "tokens/s at the highest concurrency", speeds))
     return plots.svg(alt.hconcat(*charts, spacing=40)) if charts else ""
 
 

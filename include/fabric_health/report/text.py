@@ -57,7 +57,8 @@ def figure(value: float, digits: int = 3) -> str:
 
 def percent(share: float) -> str:
     """Return a signed share in percent, with a real minus sign."""
-    return f"{share * 100:+.1f} %".replace("-", "\u2212")
+    # Adding zero makes of a negative zero, which rounding leaves, a plain one.
+    return f"{round(share * 100, 1) + 0.0:+.1f} %".replace("-", "\u2212")
 
 
 def _spelt(c: str) -> str:
