@@ -61,7 +61,9 @@ def take_evaluation(folder: Path, names: Sequence[str], out: Path) -> None:
     results = sorted(folder.rglob("results_*.json"))
     take(results[-1] if results else folder / "results_*.json", out / "lm-eval.json")
     for name in names:
-        samples = sorted(folder.rglob(f"samples_{name}_*.jsonl"))
+        # Named samples_TASK_TIME.jsonl. The time has no "_": of tasks "qa" and "qa_long" each gets its own.
+        found = folder.rglob("samples_*.jsonl")
+        samples = sorted(p for p in found if p.stem.rpartition("_")[0] == f"samples_{name}")
         take(samples[-1] if samples else folder / f"samples_{name}_*.jsonl", out / f"lm-eval-samples-{name}.jsonl")
 
 

@@ -185,6 +185,17 @@ def test_reports_of_lm_eval_are_found_and_a_missing_one_is_a_failure(tmp_path: P
     assert (tmp_path / "lm-eval-samples-continuation.jsonl").read_text() == "{}\n"
 
 
+def test_of_tasks_with_names_alike_each_gets_its_own_samples(tmp_path: Path) -> None:
+    folder = tmp_path / "lm-eval"
+    folder.mkdir()
+    (folder / "results_2026-11-30T10-00-00.123456.json").write_text("{}")
+    tasks = ["qa", "qa_long", "qa_2"]
+    for task in tasks:
+        (folder / f"samples_{task}_2026-11-30T10-00-00.123456.jsonl").write_text(task)
+    quality.take_evaluation(folder, tasks, tmp_path)
+    assert [(tmp_path / f"lm-eval-samples-{task}.jsonl").read_text() for task in tasks] == tasks
+
+
 def test_numbers_that_are_none_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "x.json", {"logprob": float("nan")})
