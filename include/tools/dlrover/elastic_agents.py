@@ -166,19 +166,29 @@ def start_agent(
 
 def downgraded(log: Path) -> bool:
     """Tell whether an agent gave up DLRover for plain torchrun: nothing that it shows then is DLRover's."""
+    words, rest = b"Downgrade to use torch-run", b""
     try:
-        return b"Downgrade to use torch-run" in log.read_bytes()
+        with open(log, "rb") as file:
+            while part := file.read(LOG_LIMIT_BYTES):
+                if words in rest + part:
+                    return True
+                rest = (rest + part)[-len(words) :]
     except OSError:
         return False
+    return False
 
 
 def bound(log: Path, limit: int = LOG_LIMIT_BYTES) -> None:
     """Keep a log's beginning and end where it is larger than ``limit`` bytes, and say how much is gone."""
     try:
-        text = log.read_bytes()
-        if len(text) > limit:
-            cut = f"\n[... {len(text) - limit} bytes left out ...]\n".encode()
-            log.write_bytes(text[: limit // 2] + cut + text[-(limit // 2) :])
+        size, half = log.stat().st_size, limit // 2
+        if size > limit:
+            with open(log, "r+b") as file:
+                file.seek(size - half)
+                end = file.read(half)
+                file.seek(half)
+                file.write(f"\n[... {size - 2 * half} bytes left out ...]\n".encode() + end)
+                file.truncate()
     except OSError:
         return
 

@@ -192,8 +192,20 @@ def test_a_downgrade_is_seen_and_long_logs_are_bounded(tmp_path: Path) -> None:
     text = log.read_text()
     assert text.startswith("Downgrade")
     assert text.endswith("the end")
-    assert "bytes left out" in text
+    assert f"[... {41 + 5000 + 8 - 1000} bytes left out ...]" in text
     assert len(text) < 1100
+
+
+def test_a_downgrade_is_seen_in_the_middle_of_a_log_however_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic_agents, "LOG_LIMIT_BYTES", 64)
+    log = tmp_path / "agent-0.log"
+    for before in range(60, 70):
+        log.write_text("x" * before + "Downgrade to use torch-run" + "y" * 200)
+        assert elastic_agents.downgraded(log)
+    log.write_text("Downgrade to use\ntorch-run" + "y" * 200)
+    assert not elastic_agents.downgraded(log)
 
 
 def test_every_process_carries_the_mark_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
