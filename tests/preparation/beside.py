@@ -76,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
     logs = prepared.home() / "preparation"
     works: list[Work] = []
     try:
-        works += [Work(name, command, logs) for name, command in WORKS.items()]
+        for name, command in WORKS.items():
+            works.append(Work(name, command, logs))  # one at a time: an interrupt ends those that have begun
         return run(argv)
     finally:
         for work in works:
