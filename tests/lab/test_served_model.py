@@ -6,6 +6,7 @@ import http.client
 import importlib.util
 import json
 import math
+import socket
 import struct
 import sys
 import threading
@@ -198,6 +199,17 @@ def test_every_third_completion_fails_and_all_else_is_the_servers(server: int) -
     assert got[3] == (200, b"body 3")
     with pytest.raises(OSError):  # noqa: PT011  nobody listens any more
         http.client.HTTPConnection("127.0.0.1", port, timeout=5).request("GET", "/")
+
+
+def test_a_server_that_has_gone_is_seen_by_whoever_asks() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        with served_model.erring(taken.getsockname()[1], 1000) as port:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("POST", "/v1/completions", "body")
+            with pytest.raises(http.client.RemoteDisconnected):
+                connection.getresponse()
+            connection.close()
 
 
 def test_faults_are_read_for_the_form_that_is_served(site: Site, tmp_path: Path) -> None:

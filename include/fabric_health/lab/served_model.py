@@ -196,14 +196,17 @@ class _Between(BaseHTTPRequestHandler):
 
     def _hand_on(self, body: bytes) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-            headers = {k: v for k in ("Content-Type", "Accept", "Authorization") if (v := self.headers.get(k))}
-            connection.request(self.command, self.path, body or None, headers)
-            answer = connection.getresponse()
-            self._begin(answer.status, answer.getheader("Content-Type", "text/plain"))
-            while part := answer.read1(1 << 16):
-                self._piece(part)
-            self._piece(b"")
+        try:
+            with contextlib.closing(connection):
+                headers = {k: v for k in ("Content-Type", "Accept", "Authorization") if (v := self.headers.get(k))}
+                connection.request(self.command, self.path, body or None, headers)
+                answer = connection.getresponse()
+                self._begin(answer.status, answer.getheader("Content-Type", "text/plain"))
+                while part := answer.read1(1 << 16):
+                    self._piece(part)
+                self._piece(b"")
+        except (OSError, http.client.HTTPException):
+            self.close_connection = True  # the server has gone: whoever asks must see that, not wait
 
     def _begin(self, status: int, content: str) -> None:
         self.send_response(status)
