@@ -37,6 +37,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (model(tasks=["../gsm8k"]), "models.0.tasks.0", "pattern"),
     (model(flags={"base": ["--port=1"]}), "models.0.flags", "--port is set by the check itself"),
     (model(flags={"base": ["--api-key=x"]}), "models.0.flags", "secret on a command line"),
+    (model(flags={"base": ["--api_key", "x"]}), "models.0.flags", "flag --api-key would put a secret"),
+    (model(flags={"base": ["--hf-tok=x"]}), "models.0.flags", "secret on a command line"),
+    (model(flags={"base": ["--served_model_name=x"]}), "models.0.flags", "is set by the check itself"),
     (
         model(gates={"nvfp4": {"size_min": 0.9, "size_max": 0.3}}, schemes=["nvfp4"]),
         "gates.nvfp4",
