@@ -44,6 +44,7 @@ def test_a_cluster_needs_a_namespace_and_images_only():
                 ("mount", "/", "expected an absolute path"),
                 ("mount", "/dev/shm", "hides /dev"),
                 ("mount", "/opt", "hides /opt/fabric-health"),
+                ("mount", "/lib64", "hides /lib64"),
                 ("sub_path", "/abs", "expected the relative path"),
                 ("sub_path", "../up", "expected the relative path"),
                 ("sub_path", "", "expected the relative path"),

@@ -17,7 +17,10 @@ _NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 # What Kubernetes takes for the name of a namespace, a service account or a label's value.
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 # What pods have of their own, and what no volume may hide.
-_TAKEN = ("/artefacts", "/bin", "/dev", "/etc", "/lib", "/opt/fabric-health", "/proc", "/sbin", "/sys", "/usr")
+_TAKEN = (
+    *("/artefacts", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt/fabric-health", "/proc", "/run", "/sbin", "/sys"),
+    "/usr",
+)
 _PATH = r"(/[A-Za-z0-9_.+@-]+)+"
 _IMAGE = r"^[a-z0-9][a-z0-9._:/@-]{0,500}$"
 
