@@ -91,7 +91,8 @@ def launches(data: ReportData) -> tuple[Launch, ...]:
 def _steps(run: ElasticRun, events: Sequence[ElasticEvent]) -> tuple[Step, ...]:
     if run.started_at is None:
         return ()
-    known = [(e.at, e.step, e.world_size) for e in events if e.kind in _TRAINED and e.at and e.step is not None]
+    trained = [e for e in events if e.kind in _TRAINED]
+    known = [(e.event_at, e.step, e.world_size) for e in trained if e.event_at and e.step is not None]
     return tuple(Step(_since(run.started_at, at), step, world) for at, step, world in sorted(known, key=lambda k: k[0]))
 
 

@@ -118,7 +118,7 @@ def test_the_timeline_is_in_order_and_of_many_steps_only_some_are_kept() -> None
     run = Run(story, local_site(steps=6000, faults=["kill-rank"]))
     rows = [r for r in run.of(ElasticEvent) if r.launch == "elastic-1"]
     assert [r.seq for r in rows] == list(range(len(rows)))
-    times = [r.at for r in rows if r.at is not None]
+    times = [r.event_at for r in rows if r.event_at is not None]
     assert times == sorted(times)
     steps = [r.step for r in rows if r.kind == "step"]
     assert len(steps) <= MAX_STEPS_KEPT + 1

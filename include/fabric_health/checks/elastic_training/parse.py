@@ -180,7 +180,7 @@ def _event_row(launch: str, seq: int, event: Event) -> ElasticEvent:
         seq=seq,
         source=event.source.value,
         kind=event.kind.value,
-        at=None if event.at is None else datetime.fromtimestamp(event.at, UTC),
+        event_at=None if event.at is None else datetime.fromtimestamp(event.at, UTC),
         node=event.node,
         rank=event.rank,
         world_size=event.world,

@@ -22,7 +22,7 @@ class ElasticEvent(Row):
     seq: int = column("number of the event within its launch, in the order of time", minimum=0)
     source: str = column("who tells of it: `master`, `agent`, `training`, `injector` or `kubernetes`")
     kind: str = column("kind of the event, e.g. `start`, `step`, `rendezvous`, `worker_failed`, `kill-rank`")
-    at: datetime | None = optional("when, UTC; null where the line has no time that lies within the launch")
+    event_at: datetime | None = optional("when, UTC; null where the line has no time that lies within the launch")
     node: str | None = optional("node, where known; else the rank of the node within the job, or the pod")
     rank: int | None = optional("rank of the process", minimum=0)
     world_size: int | None = optional(
