@@ -64,6 +64,7 @@ def vllm() -> list[str]:
 def environment(scratch: Path, base: Mapping[str, str], threads: int | None) -> dict[str, str]:
     """Return the environment of the server and of its clients: offline, silent, everything written below ``scratch``.
 
+    vLLM's own cache alone stays from run to run, in the virtual environment, where that can be written.
     What ``base`` sets itself is kept, such as a cache on a volume, the size of the KV cache on CPUs (GiB, an integer)
     or the number of threads.
     """
