@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,8 @@ from fabric_health import answered
 from fabric_health.answered import Said, findings, remade, said, with_base, with_before
 from fabric_health.checks.model_eval.drift import Requantised
 from fabric_health.checks.model_eval.tables import PerItem
-from fabric_health.datasets.tables import Severity
+from fabric_health.compared import differences, observed_otherwise
+from fabric_health.datasets.tables import FindingKind, Severity
 from fabric_health.verdict.outcome import Outcome
 
 AT = datetime(2026, 11, 23, 3, tzinfo=UTC)
@@ -82,10 +84,35 @@ def test_likelihood_sees_what_right_and_wrong_cannot() -> None:
     assert same.judgement.outcome is Outcome.PASS
 
 
-def test_a_base_evaluated_in_another_way_is_no_base() -> None:
+def test_a_base_evaluated_in_another_way_is_no_base_and_that_is_told() -> None:
     rows = [r for r in answers(W8, RIGHT) if int(r.item) < 100]
-    other = [type(r)(r.launch, r.unit, r.task, r.item, key(W8, "continuation", 100), r.correct) for r in rows]
-    assert with_base(run(answers(BASE, RIGHT), other), lambda _: BASE, lambda _: 0.98) == []
+    other = [replace(r, comparability=key(W8, "continuation", 100)) for r in rows]
+    (judged,) = with_base(run(answers(BASE, RIGHT), other), lambda _: BASE, lambda _: 0.98)
+    assert judged.judgement.outcome is Outcome.NOT_COMPARABLE
+    assert "items 200 -> 100" in judged.judgement.reason
+    (found,) = findings([], [judged], "")
+    assert (found.rule, found.kind, found.unit) == (answered.AS_BASE, FindingKind.NOT_JUDGED, W8)
+
+
+def test_a_form_of_other_weights_than_the_base_that_is_served_does_not_pass_in_silence() -> None:
+    other = [replace(r, comparability=r.comparability.replace("abc", "def")) for r in answers(W8, RIGHT)]
+    (judged,) = with_base(run(answers(BASE, RIGHT), other), lambda _: BASE, lambda _: 0.98)
+    assert "revision abc -> def" in findings([], [judged], "")[0].summary
+
+
+def test_as_many_items_of_another_task_are_not_what_was_evaluated_before() -> None:
+    now = [replace(r, item=f"new-{r.item}") for r in answers(BASE, RIGHT)]
+    judged, (odd,) = with_before(run(now, week=1), [run(answers(BASE, RIGHT))])
+    assert judged == []
+    assert "data" in differences(odd)
+    assert not observed_otherwise(odd)
+
+
+def test_items_that_are_neither_right_nor_wrong_nor_of_known_length_settle_nothing() -> None:
+    rows = [replace(r, correct=None, loglikelihood=-3.0) for r in answers(BASE, set())]
+    (judged,), odd = with_before(run(rows, week=1), [run(rows)])
+    assert (odd, judged.judgement.outcome) == ([], Outcome.INCONCLUSIVE)
+    assert "neither right nor wrong" in judged.judgement.reason
 
 
 def test_the_first_earlier_run_that_evaluated_in_the_same_way_counts() -> None:
@@ -105,7 +132,9 @@ def test_what_was_evaluated_otherwise_before_says_what_differs() -> None:
             for r in answers(BASE, RIGHT)]  # fmt: skip
     judged, (odd,) = with_before(run(rows, week=1), [run(answers(BASE, RIGHT))])
     assert judged == []
-    assert odd.closest == key(BASE, "continuation")
+    assert odd.closest is not None
+    assert odd.closest.startswith(key(BASE, "continuation"))
+    assert differences(odd).endswith("before: version 1 -> 2")
     assert odd.metric == "accuracy"
 
 

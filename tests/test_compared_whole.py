@@ -62,3 +62,17 @@ def test_a_first_run_is_no_difference() -> None:
 @pytest.mark.parametrize("field", ["tool_version", "library_version", "transport", "algorithm", "protocol", "nvls"])
 def test_what_a_tool_was_seen_to_do_is_never_taken_for_what_was_asked(field: str) -> None:
     assert field not in ASKED_FOR
+
+
+def test_a_comparison_of_different_things_is_no_pass() -> None:
+    got = whole([judged(Outcome.NOT_COMPARABLE)], [], change=False, why=WHY)
+    assert (got.outcome, got.reason.startswith("1 of 1 comparisons settle nothing")) == (Outcome.INCONCLUSIVE, True)
+
+
+MODEL = "model={model};revision={revision};scheme=base;version=1"
+
+
+@pytest.mark.parametrize(("model", "news"), [("m", True), ("n", False)])
+def test_the_same_model_of_other_weights_is_news_and_another_model_is_not(model: str, news: bool) -> None:
+    before, now = MODEL.format(model="m", revision="abc"), MODEL.format(model=model, revision="def")
+    assert observed_otherwise(Incomparable("model_eval", "accuracy", "model", now, before, (model,))) is news

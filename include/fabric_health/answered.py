@@ -5,6 +5,7 @@ The samples are the items of a task: an item is compared with itself. Speed and 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ import numpy as np
 from fabric_health.checks.model_eval.drift import Requantised
 from fabric_health.checks.model_eval.tables import PerItem
 from fabric_health.compared import CRITICAL_LOSS, Judged
-from fabric_health.datasets.tables import Finding, Severity, finding
+from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 from fabric_health.measured import Incomparable, Measured
 from fabric_health.verdict import quality
 from fabric_health.verdict.comparability import differing, label
@@ -26,14 +27,17 @@ from fabric_health.verdict.panel import Panel, performance_of
 CHECK, KIND = "model_eval", "model"
 # What differs between a form and its base by itself.
 _OF_FORM = frozenset({"scheme", "flags"})
+# Digits of the hash of the items' names, by which evaluations of other items are told apart.
+_SHORT = 12
 
 
 @dataclass(frozen=True)
 class Items:
     """What one form of a model answered in one task of one run.
 
-    ``correct`` tells of each item whether it was right; ``likelihood`` is the mean log-likelihood of a token of each
-    item (nats). A task has one of both.
+    ``comparability`` is the rows' own key with ``data``, a hash of the items' names: as many items of another text or
+    task are another evaluation. ``correct`` tells of each item whether it was right; ``likelihood`` is the mean
+    log-likelihood of a token of each item (nats). A task has one of both.
     """
 
     unit: str
@@ -78,7 +82,8 @@ def _items(unit: str, task: str, rows: Sequence[PerItem]) -> Items:
         if r.correct is None and r.loglikelihood is not None and r.tokens
     }
     correct = {r.item: r.correct for r in rows if r.correct is not None}
-    return Items(unit, task, rows[0].comparability, correct, likelihood)
+    data = hashlib.sha256("\0".join(sorted(r.item for r in rows)).encode()).hexdigest()[:_SHORT]
+    return Items(unit, task, f"{rows[0].comparability};data={data}", correct, likelihood)
 
 
 def with_before(now: Said, earlier: Sequence[Said]) -> tuple[list[Judged], list[Incomparable]]:
@@ -103,15 +108,17 @@ def with_base(now: Said, base_of: Callable[[str], str], gate: Callable[[str], fl
     """Judge every quantised form against its base in the same run.
 
     ``base_of`` gives the unit of the form that is not quantised (a base is its own); ``gate`` the share of the base's
-    quality that a unit has to keep. A task that was evaluated in another way is left out: it is NOT_COMPARABLE by the
-    items that differ, or by a field of the key, which the check that measured reports.
+    quality that a unit has to keep. A task that was evaluated in another way than the base's is NOT_COMPARABLE, with
+    the fields of the key that differ; one that the base did not answer has no judgement.
     """
     judged = []
     for (unit, task), items in sorted(now.of.items()):
         base = now.of.get((base_of(unit), task))
         if base is None or base.unit == unit:
             continue
-        if any(name not in _OF_FORM for name, _, _ in differing(base.comparability, items.comparability)):
+        odd = [d for d in differing(base.comparability, items.comparability) if d[0] not in _OF_FORM]
+        if odd:
+            judged.append(_unlike(items, now, base, odd))
             continue
         metric = _metric(items)
         kept = min(max(gate(unit), 0.01), 0.999)
@@ -125,13 +132,34 @@ def judge(items: Items, now: Said, before: Items, then: Said, metric: Metric | N
     """Judge what a form answered against what was answered ``then``, item by item."""
     metric = metric or _metric(items)
     unit, key = items.unit, items.comparability
-    if items.correct:
+    if not (items.correct or items.likelihood):
+        reason = "Its items are neither right nor wrong, and have no likelihood of a known number of tokens."
+        judgement = Judgement(unit, KIND, metric.name, key, Layer.QUALITY, Outcome.INCONCLUSIVE, reason, metric.margin)
+        judgement = replace(judgement, settle="Evaluate a task whose metric tells of each item whether it is right.")
+    elif items.correct:
         judgement = quality.judge_quality(before.correct, items.correct, metric=metric, subject=unit, comparability=key)
     else:
         judgement = quality.judge_likelihood(
             before.likelihood, items.likelihood, metric=metric, subject=unit, comparability=key
         )
     return Judged(judgement, Measured(_panel(metric, items, now, before, then), CHECK, "1", ""))
+
+
+def _unlike(items: Items, now: Said, base: Items, odd: Sequence[tuple[str, str, str]]) -> Judged:
+    """Say that a form was evaluated in another way than its base, and in which: silence would read as "as good"."""
+    metric, parts = _metric(items), ", ".join(f"{name} {of_base} -> {of_form}" for name, of_base, of_form in odd)
+    judgement = Judgement(
+        subject=items.unit,
+        subject_kind=KIND,
+        metric=metric.name,
+        comparability=items.comparability,
+        layer=Layer.QUALITY,
+        outcome=Outcome.NOT_COMPARABLE,
+        reason=f"evaluated in another way than its base in this run: {parts}",
+        margin=metric.margin,
+        settle="Evaluate base and form with the same tasks, software and kind of device, from the same weights.",
+    )
+    return Judged(judgement, Measured(_panel(metric, items, now, base, now), CHECK, "1", ""))
 
 
 def _metric(items: Items) -> Metric:
@@ -155,8 +183,8 @@ def findings(with_before: Sequence[Judged], with_base: Sequence[Judged], why: st
     lost = [x for x in with_before if x.judgement.outcome is Outcome.REGRESSED and x.judgement.layer is Layer.QUALITY]
     out = [_drift(x.judgement, why) for x in lost if x.judgement.metric in _DRIFT]
     out += [_worse(x, AS_BEFORE, f"in {why}") for x in lost if x.judgement.metric not in _DRIFT]
-    worse = [x for x in with_base if x.judgement.outcome is Outcome.REGRESSED]
-    return out + [_worse(x, AS_BASE, "of its base in this run") for x in worse]
+    out += [_worse(x, AS_BASE, "its base in this run") for x in with_base if x.judgement.outcome is Outcome.REGRESSED]
+    return out + [_no_base(x.judgement) for x in with_base if x.judgement.outcome is Outcome.NOT_COMPARABLE]
 
 
 def remade(found: Sequence[Requantised], why: str) -> list[Finding]:
@@ -191,10 +219,28 @@ def _drift(j: Judgement, why: str) -> Finding:
         expected=f"the same as in {why}",
         actual=j.reason[:500],
         action=(
-            "Find the GPU and node it ran on in the evidence; run the check there again, and on another node: answers "
-            "that differ between nodes are a fault of the hardware or the driver. Look at ECC and Xid findings."
+            "Find the node that it ran on (column `node` of table `model_servers`, or the launch's evidence); run the "
+            "check there again, and on another node: answers that differ between nodes are a fault of the hardware or "
+            "the driver. Look at ECC and Xid findings."
         ),
         source="ours: greedy decoding of the same weights by the same kernels is deterministic",
+    )
+
+
+def _no_base(j: Judgement) -> Finding:
+    return finding(
+        check=CHECK,
+        rule=AS_BASE,
+        unit=j.subject,
+        unit_kind=KIND,
+        metric=label(j.metric, j.comparability),
+        severity=Severity.WARNING,
+        kind=FindingKind.NOT_JUDGED,
+        summary=f"{j.subject}, {label(j.metric, j.comparability)}: {j.reason}",
+        action=(
+            "Other weights (`revision`): find out what changed the model's folder between quantising and serving. "
+            "Another `device`: name nodes of one kind under checks.model_eval.nodes."
+        ),
     )
 
 
@@ -209,7 +255,7 @@ def _worse(x: Judged, rule: str, than: str) -> Finding:
         unit_kind=KIND,
         metric=label(j.metric, j.comparability),
         severity=Severity.CRITICAL if loss >= CRITICAL_LOSS else Severity.WARNING,
-        summary=f"{j.subject} is worse than {than}: {j.reason}",
+        summary=f"{j.subject}, {label(j.metric, j.comparability)}: worse than {than}. {j.reason}",
         expected=None if before is None else f"{before:.4g}, as {than}",
         actual=None if after is None else f"{after:.4g}",
         action="Look at the items that changed (table `per_item`), and first at a recipe, library or driver that did.",

@@ -113,9 +113,10 @@ def _same_answers(d: Drift, now: RunKey, then: RunKey) -> Judged:
     outcome = Outcome.REGRESSED if d.differing else Outcome.PASS
     share = d.differing / d.prompts
     if d.differing:
+        was, now_is = ("the end" if t is None else str(t) for t in (d.token_before, d.token_now))
         reason = (
             f"{d.differing} of {d.prompts} prompts give other tokens; first prompt {d.prompt}, token {d.position + 1}: "
-            f"{d.token_before} became {d.token_now}."
+            f"{was} became {now_is}."
         )
     else:
         reason = f"All {d.prompts} prompts give the same tokens; log-likelihoods moved by {d.largest_move:.2g} at most."

@@ -47,6 +47,7 @@ ASKED_FOR = frozenset(
             "output_tokens",
             "prompts",
             "greedy",
+            "data",
         ),
     }
 )
@@ -189,10 +190,14 @@ def _one_each(odd: Iterable[Incomparable]) -> list[Incomparable]:
 
 
 def observed_otherwise(odd: Incomparable) -> bool:
-    """Tell whether what was measured before ran in another way now: not asked for otherwise, but seen otherwise."""
+    """Tell whether what was measured before ran in another way now: not asked for otherwise, but seen otherwise.
+
+    Another model has other weights by itself; the same model with other weights (``revision``) is news.
+    """
     if odd.closest is None:
         return False
-    return any(name not in ASKED_FOR for name, _, _ in differing(odd.closest, odd.comparability))
+    names = {name for name, _, _ in differing(odd.closest, odd.comparability)}
+    return bool(names - ASKED_FOR) or ("revision" in names and "model" not in names)
 
 
 def _many(odd: Incomparable) -> str:
@@ -275,8 +280,9 @@ def whole(judged: Sequence[Judged], odd: Sequence[Incomparable], *, change: bool
         told = "; ".join(f"{_many(o)}, {o.metric}: {differences(o)}" for o in changed)
         return Whole(Outcome.NOT_COMPARABLE, told[:1000], _SAME_AGAIN)
     sets = [x for x in counting if x.judgement.subject_kind == "set"] or counting
-    open_ = [x for x in sets if x.judgement.outcome is Outcome.INCONCLUSIVE]
-    fixed = [x for x in sets if x.judgement.outcome is not Outcome.INCONCLUSIVE]
+    settled = (Outcome.PASS, Outcome.IMPROVED)
+    open_ = [x for x in sets if x.judgement.outcome not in settled]
+    fixed = [x for x in sets if x.judgement.outcome in settled]
     weighty = [x for x in open_ if not fixed or _weighs(x)]
     if weighty if change else len(open_) > len(fixed):
         first = max(weighty or open_, key=lambda x: x.judgement.detectable_loss or 0)
@@ -352,7 +358,8 @@ def _slower(lost: Sequence[Judged], judged: Sequence[Judged], why: str) -> str:
 def _better(better: Sequence[Judged], why: str) -> str:
     best = min(better, key=lambda x: x.judgement.loss or 0)
     j = best.judgement
-    return f"{j.subject} is {-(j.loss or 0):.1%} faster than in {why} ({label(best.measured)}), and nothing got slower"
+    how = "better" if j.layer is Layer.QUALITY else "faster"
+    return f"{j.subject} is {-(j.loss or 0):.1%} {how} than in {why} ({label(best.measured)}), and nothing got slower"
 
 
 def run_row(verdict: Whole, against: str, compared_with: str | None = None, explanation: str | None = None) -> Verdict:
