@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabric_health.jobs.kubernetes.api import Cluster
 from fabric_health.jobs.kubernetes.elastic import newest_of_ranks, problem_of, replica_of, split
 from fabric_health.jobs.kubernetes.framed_log import FramedLog
 from fabric_health.jobs.kubernetes.kinds import ELASTIC_JOB, MPI_JOB, Phase, State
@@ -230,3 +231,26 @@ def test_steps_are_read_from_our_events_alone(log, step):
 @given(st.lists(st.none() | st.binary() | st.text().map(lambda t: f"EV {{{t}}}".encode())))
 def test_no_log_makes_reading_steps_raise(logs):
     assert last_step(logs) is None
+
+
+class Kubelet(Cluster):
+    """Serves one log as a kubelet does: so many lines before its end, and from there so many bytes."""
+
+    served = b""
+
+    def _call(self, verb: object, kind: object, method: str, path: str, *, query=None, body=None) -> bytes:
+        asked = {k: int(v) for k, v in query}
+        lines = self.served.splitlines(keepends=True)[-asked.get("tailLines", 0) :]
+        return b"".join(lines)[: asked["limitBytes"]]
+
+
+def test_of_long_lines_fewer_are_read_so_that_the_end_is_among_them() -> None:
+    cluster = Kubelet(None, "jobs")
+    cluster.served = b"".join(b"line %06d\n" % n for n in range(1000))
+    assert cluster.log("worker", None, 1 << 20, 50) == cluster.served[-600:]
+    assert cluster.log("worker", None, 601, 200) == cluster.served[-600:]
+    assert cluster.log("worker", None, 600, 200) == cluster.served[-300:]
+    assert cluster.log("worker", None, 24) == cluster.served[:24]
+    assert cluster.log("worker", None, 5, 200) == b"line "
+    cluster.served = b""
+    assert cluster.log("worker", None, 5, 200) == b""

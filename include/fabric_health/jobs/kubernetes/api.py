@@ -138,8 +138,16 @@ class Cluster:
     def log(self, pod: str, container: str | None, limit: int, last_lines: int | None = None) -> bytes | None:
         """Return a pod's log, at most ``limit`` bytes; None when there is none (not started, rotated away, gone).
 
-        With ``last_lines`` it begins that many lines before its end.
+        With ``last_lines`` it is the log's end: that many lines, fewer where they are longer than ``limit``.
         """
+        data = self._log(pod, container, limit, last_lines)
+        # The kubelet goes back so many lines and counts bytes from there: of more it would leave out the very end.
+        while last_lines and last_lines > 1 and data is not None and len(data) >= limit:
+            last_lines //= 2
+            data = self._log(pod, container, limit, last_lines)
+        return data
+
+    def _log(self, pod: str, container: str | None, limit: int, last_lines: int | None) -> bytes | None:
         query = [("limitBytes", str(limit)), *([("container", container)] if container else [])]
         query += [("tailLines", str(last_lines))] if last_lines else []
         try:
