@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,23 @@ def test_of_several_launches_the_first_counts() -> None:
     now = [answer("9 9", launch="m-serve-2"), answer("1 2", launch="m-serve-1")]
     (found,) = drifted(now, [answer("1 2")])
     assert found.differing == 0
+
+
+def made(**more: Any) -> Quantization:
+    given: dict[str, Any] = {
+        "source_sha256": W,
+        "recipe_sha256": W,
+        "calibration_sha256": W,
+        "tool_version": "1",
+        "device": "cpu",
+    }
+    return Quantization(launch="q-1", model="m", scheme="x", unit="m/x", **{**given, **more})
+
+
+@pytest.mark.parametrize("changed", [{}, {"seed": 1}, {"calibration_max_length": 512}])
+def test_other_weights_are_a_note_only_where_nothing_was_asked_otherwise(changed: dict[str, Any]) -> None:
+    found = requantised([made(weights_sha256="b" * 64, **changed)], [made(weights_sha256="c" * 64)])
+    assert len(found) == (not changed)
 
 
 def test_vectors_are_compared_by_their_angle() -> None:

@@ -251,6 +251,44 @@ def test_a_flipped_bit_is_found_by_the_hash_without_a_manifest_too() -> None:
     assert finding.evidence_unit == SERVE
 
 
+def test_changed_weights_explain_a_server_that_does_not_start() -> None:
+    failed = [{"name": "start", "exit_code": 1, "duration_s": 1.0, "problem": "header too large"}]
+    run = Run(on(SERVE, "server.json", lambda d: d.update(served=[], steps=failed, weights_sha256=WRONG)))
+    cause = found(run, "weights_intact")
+    assert found(run, "server_starts").explained_by == cause.finding
+
+
+def test_another_environment_of_the_server_is_another_series() -> None:
+    def key(**serving: Any) -> str:
+        run = Run(settings={**SMALL, "serving": {**SMALL["serving"], **serving}})
+        return next(r.comparability for r in run.of(Fingerprint) if r.unit == BASE)
+
+    assert key(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}) != key()
+    assert key(env={"DO_NOT_TRACK": "1"}) == key()
+
+
+def test_a_break_within_an_item_is_no_end_of_its_line() -> None:
+    def broken(launch: Launch, files: Files) -> None:
+        name = "lm-eval-samples-continuation.jsonl"
+        if name in files:
+            items = [{**json.loads(line), "note": "one\u2028two\x85three"} for line in files[name].splitlines()]
+            files[name] = "".join(json.dumps(i, ensure_ascii=False) + "\n" for i in items)
+
+    assert Run(broken).rules() == []
+
+
+def test_another_window_or_text_under_the_same_name_is_another_item() -> None:
+    def hashed(launch: Launch, files: Files) -> None:
+        if "perplexity.json" in files:
+            edited(files, "perplexity.json", lambda d: [w.update(sha256=digest("text")) for w in d["windows"]])
+
+    def names(run: Run) -> set[str]:
+        return {r.item for r in run.of(PerItem) if r.task == "perplexity"}
+
+    assert {n.removesuffix(f"-{digest('text')[:8]}") for n in names(Run(hashed))} == names(Run())
+    assert not names(Run(hashed)) & names(Run())
+
+
 def test_what_was_not_made_explains_what_cannot_be_served() -> None:
     def change(launch: Launch, files: Files) -> None:
         if launch.name == PREPARE:
@@ -282,19 +320,20 @@ def test_a_model_of_unknown_weights_is_at_least_the_same_in_all_launches() -> No
 
 
 def test_only_on_a_gpu_a_quantised_form_has_to_be_as_fast_as_its_base() -> None:
-    def slow(device: str) -> Change:
+    def slow(device: str, rate: float = 20.0) -> Change:
         def change(launch: Launch, files: Files) -> None:
             if "server.json" in files:
                 edited(files, "server.json", lambda d: d.update(device=device))
             if launch.units == (QUANT,) and "server.json" in files:
                 want = asked(launch)
-                files["bench-c4-r1.json"] = json.dumps(bench_report(want, 4, rate=20.0))  # type: ignore[arg-type]
+                files["bench-c4-r1.json"] = json.dumps(bench_report(want, 4, rate=rate))  # type: ignore[arg-type]
 
         return change
 
     finding = found(Run(slow("cuda: 1 x NVIDIA H200")), "no_slower_than_base")
     assert (finding.unit, finding.severity) == (QUANT, "info")
     assert Run(slow("cpu: EPYC avx512")).rules() == []
+    assert Run(slow("cuda: 1 x NVIDIA H200", rate=29.1)).rules() == []
 
 
 def test_vectors_of_two_launches_have_one_direction() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from fabric_health.checks.check import Launch
-from fabric_health.checks.model_eval.launches import SERVER
+from fabric_health.checks.model_eval.launches import OFFLINE, SERVER
 from fabric_health.checks.model_eval.schemes import model_of, scheme_of
 from fabric_health.checks.model_eval.settings import NO_PREFIX_CACHE
 
@@ -40,7 +40,10 @@ class Quantise:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a form of a model, load it and ask it. ``items`` None is all items of a task."""
+    """Serve a form of a model, load it and ask it. ``items`` None is all items of a task.
+
+    ``env`` has the site's own words ``NAME=value``: they choose kernels as flags do.
+    """
 
     unit: str
     kind: Literal["generate", "embed"]
@@ -57,6 +60,7 @@ class Serve:
     window_tokens: int
     greedy_tokens: int
     flags: tuple[str, ...]
+    env: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -67,6 +71,11 @@ class Serve:
     def scheme(self) -> str:
         """The scheme, ``base`` for the form that is not quantised."""
         return scheme_of(self.unit)
+
+    @property
+    def started_with(self) -> tuple[str, ...]:
+        """Flags and environment of the server, all that the site says of how it runs."""
+        return (*self.flags, *self.env)
 
     @property
     def caches_prefixes(self) -> bool:
@@ -84,14 +93,15 @@ def asked(launch: Launch) -> Asked:
         raise ValueError(f"launch {launch.name} measures {len(launch.units)} units, expected one form of a model")
     unit = launch.units[0]
     if launch.spec.tool == SERVER:
-        return _serve(unit, argv)
+        own = tuple(f"{k}={v}" for k, v in sorted(launch.spec.env.items()) if OFFLINE.get(k) != v)
+        return _serve(unit, argv, own)
     if "--scheme" in argv:
         samples, length = int(option(argv, "--samples", "0")), int(option(argv, "--max-length", "0"))
         return Quantise(unit, option(argv, "--scheme"), samples, length, int(option(argv, "--seed")))
     return Prepare(unit, int(option(argv, "--steps")), int(option(argv, "--seed")))
 
 
-def _serve(unit: str, argv: Sequence[str]) -> Serve:
+def _serve(unit: str, argv: Sequence[str], env: tuple[str, ...]) -> Serve:
     at = argv.index("--") if "--" in argv else len(argv)
     own, flags = tuple(argv[:at]), tuple(argv[at + 1 :])
     kind = option(own, "--kind")
@@ -114,6 +124,7 @@ def _serve(unit: str, argv: Sequence[str]) -> Serve:
         window_tokens=int(option(own, "--window-tokens", "0")),
         greedy_tokens=int(option(own, "--greedy-tokens", "0")),
         flags=flags,
+        env=env,
     )
 
 

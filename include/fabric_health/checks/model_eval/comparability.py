@@ -16,7 +16,10 @@ _SHORT = 12
 
 @dataclass(frozen=True)
 class Served:
-    """What every key of a launch's rows has: the model, where it came from, and what served it on what."""
+    """What every key of a launch's rows has: the model, where it came from, and what served it on what.
+
+    ``flags`` are those of the server and its environment: all words that say how it runs.
+    """
 
     model: str
     revision: str | None

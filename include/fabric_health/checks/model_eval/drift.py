@@ -114,7 +114,7 @@ def moved(now: Sequence[ModelEmbedding], before: Sequence[ModelEmbedding]) -> li
 
 
 def requantised(now: Sequence[Quantization], before: Sequence[Quantization]) -> list[Requantised]:
-    """Return the forms that the same recipe made of the same source and text, with the same versions, otherwise."""
+    """Return the forms that came out otherwise of the same recipe, source, text and seed, with the same versions."""
     then = {_made_of(r): r for r in before if r.problem is None}
     out = []
     for r in now:
@@ -129,7 +129,8 @@ def requantised(now: Sequence[Quantization], before: Sequence[Quantization]) -> 
 def _made_of(r: Quantization) -> tuple[str | int | None, ...]:
     # A scheme without calibration has no hash of one.
     text = r.calibration_sha256 or "none"
-    return r.unit, r.source_sha256, r.recipe_sha256, text, r.calibration_samples or 0, r.tool_version, r.device
+    asked = r.calibration_samples or 0, r.calibration_max_length or 0, r.seed or 0
+    return r.unit, r.source_sha256, r.recipe_sha256, text, *asked, r.tool_version, r.device
 
 
 def _pairs(now: Sequence[R], before: Sequence[R], item: Callable[[R], str]) -> Iterator[tuple[str, list[tuple[R, R]]]]:

@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
     ),
     "server_starts": Rule(
         _CRITICAL, _NOT, _LOG + " Often the device's memory, a scheme without kernels for it, or a flag.",
-        causes=("launch_completes",),
+        causes=("weights_intact", "launch_completes"),
     ),
     "served_as_asked": Rule(
         _CRITICAL, _DEVIATION, "Find out which server answered: another one on the port, or a wrapper that starts it."

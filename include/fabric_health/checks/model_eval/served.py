@@ -42,7 +42,7 @@ def read_serve(want: Serve, node: str | None, job: CommandResult | None, out: Ou
     metrics = read_metrics(scrape.stdout) if scrape else None
     _server_as_asked(want, report, job, out)
     _ends(report, out)
-    keys = Served(want.model, _revision(want, report), want.scheme, report.version, report.device, want.flags)
+    keys = Served(want.model, _revision(want, report), want.scheme, report.version, report.device, want.started_with)
     seen = _Seen(report, metrics or Metrics(), keys, report.weights_sha256 or "")
     out.rows.append(_row(want, seen, node, out))
     if out.first_problem() is not None:
@@ -69,6 +69,14 @@ def _revision(want: Serve, report: Server) -> str | None:
 
 
 def _server_as_asked(want: Serve, report: Server, job: CommandResult | None, out: Outcome) -> None:
+    # First: what changed on disk may be why nothing is served.
+    if report.weights_sha256 and report.manifest_sha256 and report.manifest_sha256 != report.weights_sha256:
+        out.broken(
+            "weights_intact",
+            "the weight files are not those that were written into the folder",
+            expected=report.manifest_sha256[:12],
+            actual=report.weights_sha256[:12],
+        )
     if not report.served:
         failed_step = next((s.problem for s in report.steps if s.exit_code != 0 and s.problem), "")
         out.broken("server_starts", report.problem or failed_step or "the server lists no model")
@@ -84,13 +92,6 @@ def _server_as_asked(want: Serve, report: Server, job: CommandResult | None, out
         out.broken("launch_completes", report.problem)
     if report.weights_sha256 is None:
         out.broken("report_readable", f"{SERVER_FILE} has no hash of the weights that were served")
-    elif report.manifest_sha256 is not None and report.manifest_sha256 != report.weights_sha256:
-        out.broken(
-            "weights_intact",
-            "the weight files are not those that were written into the folder",
-            expected=report.manifest_sha256[:12],
-            actual=report.weights_sha256[:12],
-        )
     failed = job is not None and job.exit_code not in (0, None)
     if failed and not any(_went_wrong(report)):
         out.broken("launch_completes", f"it ended with exit code {job.exit_code if job else None}", refuses=False)

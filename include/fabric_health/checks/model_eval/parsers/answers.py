@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,7 +55,7 @@ def read_perplexity(report: str) -> tuple[list[Window], str | None]:
     whole, out = document(report), []
     for raw in listing((whole or {}).get("windows"))[:_MAX]:
         entry = mapping(raw)
-        name, tokens, logprob = _name(entry.get("id")), count(entry.get("tokens")), real(entry.get("logprob"))
+        name, tokens, logprob = _name_of(entry), count(entry.get("tokens")), real(entry.get("logprob"))
         if name is None or not tokens or logprob is None or logprob > 0:
             return [], "a window has no name, no tokens or no log-probability of 0 or less"
         out.append(Window(name, tokens, logprob))
@@ -100,7 +100,7 @@ def read_embeddings(report: str) -> tuple[list[Vector], str | None]:
     dimension, out = count(whole.get("dimension")), []
     for raw in listing(whole.get("texts"))[:_MAX]:
         entry = mapping(raw)
-        name, numbers = _name(entry.get("id")), [real(v) for v in listing(entry.get("vector"))[:_MAX_DIMENSION]]
+        name, numbers = _name_of(entry), [real(v) for v in listing(entry.get("vector"))[:_MAX_DIMENSION]]
         values = tuple(v for v in numbers if v is not None)
         if name is None or not values or len(values) != len(numbers) or len(values) != dimension:
             return [], "a text has no name, or its vector is not of finite numbers or not of the dimension"
@@ -108,6 +108,12 @@ def read_embeddings(report: str) -> tuple[list[Vector], str | None]:
             return [], f"the vector of {name} is zero"
         out.append(Vector(name, values))
     return _once(out, [v.name for v in out], "vector")
+
+
+def _name_of(entry: Mapping[str, object]) -> str | None:
+    """Return the name of a window or text, with the first digits of its hash: another text is another item."""
+    name, digest = _name(entry.get("id")), sha256(entry.get("sha256"))
+    return name if name is None or digest is None else f"{name}-{digest[:8]}"
 
 
 def _name(value: object) -> str | None:

@@ -47,8 +47,11 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def lines(text: str) -> Iterator[dict[str, Any] | None]:
-    """Yield the object of each line that is not blank; None for a line that is no JSON object."""
-    for number, line in enumerate(text.splitlines()):
+    """Yield the object of each line that is not blank; None for a line that is no JSON object.
+
+    Only a line feed ends a line: JSON may hold other breaks as they are, as texts of lm-evaluation-harness do (U+2028).
+    """
+    for number, line in enumerate(text.split("\n")):
         if number >= MAX_LINES:
             yield None
             return
