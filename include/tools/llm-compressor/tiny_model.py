@@ -37,6 +37,7 @@ from model_folder import MANIFEST, UsageError
 CALIBRATION_TEXTS = 512
 ITEMS = 200
 PROMPTS = 16
+TEXTS, TEXT_CHARACTERS = 24, 300
 # All that makes the model; a changed byte makes another one.
 PROGRAM = ("continuation_task.py", "model_folder.py", "tiny_corpus.py", "tiny_model.py", "tiny_training.py")
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -58,7 +59,7 @@ a cluster's model chain. It knows nothing and must not be used for anything else
 - Perplexity of held-out text: {perplexity} (knowing only how frequent tokens are: {unigram_perplexity}). One text
   in {held_out_of} was held out; some are near copies of others: the number compares forms of this model, nothing else.
 - `calibration.jsonl`: training texts, for quantising. `evaluation.jsonl`: all held-out texts. `prompts.jsonl`,
-  `tasks/`: made from held-out texts. `{manifest}`: recipe, hashes, versions.
+  `texts.jsonl`, `tasks/`: made from held-out texts. `{manifest}`: recipe, hashes, versions.
 """
 
 
@@ -69,7 +70,7 @@ def recipe(corpus: tiny_corpus.Corpus, shape: tiny_training.Shape, plan: tiny_tr
         "corpus": corpus.sha256,
         "versions": versions(),
         **tiny_training.described(shape, plan),
-        "data": {"calibration": CALIBRATION_TEXTS, "items": ITEMS, "prompts": PROMPTS},
+        "data": {"calibration": CALIBRATION_TEXTS, "items": ITEMS, "prompts": PROMPTS, "texts": TEXTS},
         "program": {name: model_folder.file_sha256(folder / name) for name in PROGRAM},
     }
 
@@ -149,6 +150,8 @@ def write_data(part: Path, corpus: tiny_corpus.Corpus, seed: int) -> None:
     model_folder.write_lines(part / "calibration.jsonl", [{"text": t} for t in calibration])
     model_folder.write_lines(part / "evaluation.jsonl", [{"text": t} for t in corpus.held_out])
     model_folder.write_lines(part / "prompts.jsonl", continuation_task.prompts(corpus.held_out, PROMPTS))
+    texts = [t[:TEXT_CHARACTERS] for t in tiny_corpus.spread(corpus.held_out, TEXTS)]
+    model_folder.write_lines(part / "texts.jsonl", [{"id": f"text-{i:02d}", "text": t} for i, t in enumerate(texts)])
     tasks = part / "tasks"
     tasks.mkdir()
     (tasks / f"{continuation_task.NAME}.yaml").write_text(continuation_task.TASK, encoding="utf-8")
