@@ -17,6 +17,7 @@ from fabric_health import answered, baselines, compared, measured, recorded_chan
 from fabric_health.answered_before import BASE, Answers, compare_answers
 from fabric_health.beside import in_the_light_of
 from fabric_health.checks import registry
+from fabric_health.checks.model_eval.settings import settings as model_settings
 from fabric_health.compared import Judged, Whole
 from fabric_health.confirming import confirm
 from fabric_health.datasets import landing
@@ -211,9 +212,20 @@ def _role(unit: str, kind: str, change: Change | None, site: Site) -> Literal["t
     if change is None or kind in _OUTSIDE or (kind == "benchmark" and unit == "gloo"):
         return None
     if kind == answered.KIND:
-        # A model runs on nodes of the cluster, unless jobs run on the machine that starts them.
-        return None if job_settings(site).backend == "local" else "touched"
+        return None if job_settings(site).backend == "local" else _role_of_model(change, site)
     return role_of(unit, kind, change, site)
+
+
+def _role_of_model(change: Change, site: Site) -> Literal["touched", "control"] | None:
+    """Return the role of models: that of the nodes that the site names for them, in scope.
+
+    Where it names none, the cluster places them anywhere: what the change touched cannot be ruled out.
+    """
+    named = model_settings(site).nodes
+    if not named:
+        return "touched"
+    roles = {role_of(n, "node", change, site) for n in named}
+    return "touched" if "touched" in roles else "control" if "control" in roles else None
 
 
 def _attribute(
