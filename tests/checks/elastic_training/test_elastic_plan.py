@@ -47,6 +47,7 @@ def test_settings_of_one_machine_that_do_not_fit(given: dict[str, Any], said: st
         ),
         ({"min_workers": 4}, "delete-worker leaves 3 of 4 workers"),
         ({"faults": ["kill-rank"]}, "the kubernetes backend has delete-worker"),
+        ({"faults": ["delete-worker", "delete-worker"]}, "delete-worker more than once; expected it once"),
         ({"node_check": False}, "expected both, or neither"),
         ({"launcher": ["a\nb"]}, "launcher.0"),
     ],

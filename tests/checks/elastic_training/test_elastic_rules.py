@@ -152,7 +152,7 @@ def test_fewer_or_more_processes_than_there_should_be() -> None:
     site = local_site(workers=4, min_workers=2)
     parts = [replace(p, world=w) for p, w in zip(WHOLE, (4, 4, 2, 4), strict=True)]
     files = {f"agent-{n}.log": "" for n in range(4)}
-    story = Story(parts, report={"agents": 4})
+    story = Story(parts, report={"agents": 4, "min_agents": 2})
     run = Run({**story.files(), **files}, site, seconds=story.ended_at)
     # Of one lost agent two workers are gone, and the return of one brings two.
     assert {f.metric for f in run.findings()} == {"lose-agent.world_size", "return-agent.world_size"}

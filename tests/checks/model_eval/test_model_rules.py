@@ -261,7 +261,8 @@ def test_changed_weights_explain_a_server_that_does_not_start() -> None:
 def test_another_environment_of_the_server_is_another_series() -> None:
     def key(**serving: Any) -> str:
         run = Run(settings={**SMALL, "serving": {**SMALL["serving"], **serving}})
-        return next(r.comparability for r in run.of(Fingerprint) if r.unit == BASE)
+        keys: list[str] = [r.comparability for r in run.of(Fingerprint) if r.unit == BASE]
+        return keys[0]
 
     assert key(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}) != key()
     assert key(env={"DO_NOT_TRACK": "1"}) == key()

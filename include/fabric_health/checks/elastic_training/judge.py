@@ -25,7 +25,7 @@ _CAUSES = ("dlrover_in_play", "node_check_passes", "training_resumes", "no_stall
 
 
 def judge(rows: RowSet, context: Context) -> list[Finding]:
-    """Return the findings of a run. Changes against earlier runs are the verdict's to judge, not this check's.
+    """Return the findings of a run, by itself: times of recovery have limits, and get no verdict against earlier runs.
 
     Raises SiteError for settings that cannot be used.
     """

@@ -148,7 +148,8 @@ def _not_as_asked(wanted: Asked, workers: int, found: Gathered, trains: bool) ->
     report = found.report
     if report is None:
         return ""
-    pairs = [("agents", report.agents, workers)]
+    least = wanted.min_workers if trains else workers - 1
+    pairs = [("agents", report.agents, workers), ("min_agents", report.min_agents, least)]
     if trains:
         pairs += [
             ("checkpoint_every", report.checkpoint_every, wanted.own.checkpoint_every),

@@ -238,6 +238,8 @@ def _misfit(chosen: Settings, backend: Backend) -> str:
     wrong = [f for f in faults if f not in possible]
     if wrong:
         return f"faults: {', '.join(wrong)}; the {backend} backend has {', '.join(possible)}"
+    if faults.count("delete-worker") > 1:
+        return "faults: delete-worker more than once; expected it once: a launch deletes one pod. Set launches for more"
     if fault := _misordered(faults, workers, chosen.min_workers or max(1, workers - 1)):
         return f"faults: {fault}"
     if not local and chosen.exclude_straggler and not chosen.node_check:

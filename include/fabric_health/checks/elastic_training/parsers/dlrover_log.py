@@ -334,7 +334,7 @@ def _float(word: str, *, signed: bool = False) -> float | None:
     return found if found is not None and (signed or seconds(found) is not None) else None
 
 
-# In the order in which they count, where a line has several.
+# Of several in a line the one that comes first in it counts.
 _LINES: tuple[_Line, ...] = (
     _Line("EV {", _event_line),
     _Line("] [BEGIN] {", _structured),

@@ -48,7 +48,7 @@ def read_pods(lines: str) -> Reading:
 
 def _read(lines: str, event_of: Callable[[str], Told]) -> Reading:
     out = Reading()
-    for line in lines.splitlines():
+    for line in lines.split("\n"):  # only that ends a line: JSON may hold other breaks as they are
         if not line.strip():
             continue
         if len(out.events) >= MAX_EVENTS or out.damaged >= MAX_EVENTS:
