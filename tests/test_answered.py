@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -152,3 +153,12 @@ def test_speed_is_not_the_business_of_these_findings() -> None:
 def test_other_weights_of_the_same_recipe_are_worth_a_note() -> None:
     (note,) = remade([Requantised(W8, "a" * 64, "b" * 64)], "the last run")
     assert (note.severity, note.expected, note.actual) == (Severity.INFO, "a" * 16, "b" * 16)
+
+
+def test_no_more_earlier_runs_are_read_than_are_needed() -> None:
+    def earlier() -> Iterator[Said]:
+        yield run(answers(BASE, RIGHT))
+        raise AssertionError("a second run was read")
+
+    judged, odd = with_before(run(answers(BASE, RIGHT), week=1), earlier())
+    assert (len(judged), odd) == (1, [])

@@ -86,22 +86,29 @@ def _items(unit: str, task: str, rows: Sequence[PerItem]) -> Items:
     return Items(unit, task, f"{rows[0].comparability};data={data}", correct, likelihood)
 
 
-def with_before(now: Said, earlier: Sequence[Said]) -> tuple[list[Judged], list[Incomparable]]:
+def with_before(now: Said, earlier: Iterable[Said]) -> tuple[list[Judged], list[Incomparable]]:
     """Judge every form and task against the first of ``earlier`` that evaluated it in the same way.
 
-    What none of them evaluated in the same way is returned apart, with the key that differs least.
+    Of ``earlier`` no more are asked for than are needed: a run may have a million items. What none of them evaluated
+    in the same way is returned apart, with the key that differs least.
     """
-    judged, odd = [], []
-    for key, items in sorted(now.of.items()):
-        past = [(s, s.of[key]) for s in earlier if key in s.of]
-        alike = next(((s, p) for s, p in past if p.comparability == items.comparability), None)
-        if alike is not None:
-            judged.append(judge(items, now, alike[1], alike[0]))
-            continue
-        keys = [p.comparability for _, p in past]
-        closest = min(keys, key=lambda k: (len(differing(k, items.comparability)), k), default=None)
+    judged, odd = {}, []
+    left: dict[tuple[str, str], set[str]] = {key: set() for key in sorted(now.of)}
+    for then in earlier if left else ():
+        for key in [k for k in left if k in then.of]:
+            before = then.of[key]
+            if before.comparability == now.of[key].comparability:
+                judged[key] = judge(now.of[key], now, before, then)
+                del left[key]
+            else:
+                left[key].add(before.comparability)
+        if not left:
+            break
+    for key, others in left.items():
+        items = now.of[key]
+        closest = min(others, key=lambda k: (len(differing(k, items.comparability)), k), default=None)
         odd.append(Incomparable(CHECK, _metric(items).name, KIND, items.comparability, closest, (items.unit,)))
-    return judged, odd
+    return [judged[key] for key in sorted(judged)], odd
 
 
 def with_base(now: Said, base_of: Callable[[str], str], gate: Callable[[str], float]) -> list[Judged]:

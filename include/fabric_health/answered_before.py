@@ -30,7 +30,7 @@ from fabric_health.verdict.outcome import Judgement, Layer, Metric, Outcome
 from fabric_health.verdict.panel import Panel, performance_of
 
 BASE = "base"
-R = TypeVar("R")
+R = TypeVar("R", Fingerprint, ModelEmbedding, Quantization)
 D = TypeVar("D", Drift, Moved, Requantised)
 
 
@@ -78,10 +78,10 @@ def compare_answers(store: ObjectStore, site: Site, key: RunKey, reference: Refe
     if not (said.of or prints or vectors or made):
         return Answers()
     earlier = [_Run(store, k) for k in _keys(site, key, reference)]
-    before, odd = answered.with_before(said, [e.said() for e in earlier]) if said.of else ([], [])
+    before, odd = answered.with_before(said, (e.said() for e in earlier))
     before += [_same_answers(d, now.key, then) for d, then in _first(prints, earlier, _Run.fingerprints, drifted)]
     before += [_same_vectors(m, now.key, then) for m, then in _first(vectors, earlier, _Run.vectors, moved)]
-    remade = tuple(r for r, _ in _first(made, earlier, _Run.quantizations, requantised))
+    remade = tuple(r for r, _ in _first(made, earlier, _Run.quantizations, requantised) if r.is_other)
     wanted = settings(site)
     beside = tuple(answered.with_base(said, wanted.base_of, wanted.recovery_of))
     return Answers(tuple(before), beside, tuple(odd), remade)
@@ -101,7 +101,10 @@ def _first(
 ) -> Iterator[tuple[D, RunKey]]:
     """Yield what a rule says of every unit, by the first earlier run that it says anything of the unit with."""
     told: set[str] = set()
-    for run in earlier if now else ():
+    units = {r.unit for r in now}
+    for run in earlier:
+        if told >= units:
+            return
         for found in rule(now, rows_of(run)):
             if found.unit not in told:
                 told.add(found.unit)

@@ -61,11 +61,16 @@ class Moved:
 
 @dataclass(frozen=True)
 class Requantised:
-    """A form whose recipe, source, calibration and versions are as before, and whose weights are not."""
+    """A form whose recipe, source, calibration and versions are as before: its weights then and now."""
 
     unit: str
     weights_before: str
     weights_now: str
+
+    @property
+    def is_other(self) -> bool:
+        """Whether the weights are others."""
+        return self.weights_before != self.weights_now
 
 
 def drifted(now: Sequence[Fingerprint], before: Sequence[Fingerprint]) -> list[Drift]:
@@ -114,15 +119,14 @@ def moved(now: Sequence[ModelEmbedding], before: Sequence[ModelEmbedding]) -> li
 
 
 def requantised(now: Sequence[Quantization], before: Sequence[Quantization]) -> list[Requantised]:
-    """Return the forms that came out otherwise of the same recipe, source, text and seed, with the same versions."""
+    """Return the forms that were made by the same recipe of the same source, text and seed, with the same versions."""
     then = {_made_of(r): r for r in before if r.problem is None}
     out = []
     for r in now:
         earlier = then.get(_made_of(r)) if r.problem is None else None
         if earlier is None or None in _made_of(r) or r.weights_sha256 is None or earlier.weights_sha256 is None:
             continue
-        if earlier.weights_sha256 != r.weights_sha256:
-            out.append(Requantised(r.unit, earlier.weights_sha256, r.weights_sha256))
+        out.append(Requantised(r.unit, earlier.weights_sha256, r.weights_sha256))
     return out
 
 
