@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from pathlib import Path
@@ -22,7 +23,8 @@ def embed(served: Served, path: Path, target: Path, limit_s: float) -> None:
         vector = [float(x) for x in answer["data"][0]["embedding"]]
         if not vector or not all(math.isfinite(x) for x in vector):
             raise StepError(f"{name}: expected a vector of finite numbers")
-        found.append({"id": name, "vector": vector})
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        found.append({"id": name, "sha256": digest, "vector": vector})
         tokens += int(answer["usage"]["prompt_tokens"])
     sizes = {len(row["vector"]) for row in found}
     if len(sizes) != 1:

@@ -89,7 +89,9 @@ def perplexity(served: Served, text: Windows, target: Path, limit_s: float) -> N
         window = tokens[n * text.tokens : (n + 1) * text.tokens + 1]
         body = {"prompt": window, "max_tokens": 1, "temperature": 0, "seed": 0, "prompt_logprobs": 0}
         answer = served.post("/v1/completions", body, until)
-        found.append({"id": f"window-{n}", "tokens": text.tokens, "logprob": _sum_of(answer, window)})
+        # Windows of another text are other windows, whatever their number.
+        digest = hashlib.sha256(" ".join(map(str, window)).encode()).hexdigest()
+        found.append({"id": f"window-{n}", "sha256": digest, "tokens": text.tokens, "logprob": _sum_of(answer, window)})
     write_json(target, {"window_tokens": text.tokens, "windows": found})
 
 

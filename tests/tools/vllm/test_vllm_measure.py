@@ -107,9 +107,10 @@ def test_a_window_is_the_sum_of_its_tokens_but_the_first(tmp_path: Path) -> None
     scored = [None, *[_window(n, -0.5) for n in range(1, 5)]]
     served = Answering(1, "m", tmp_path, {"choices": [{"prompt_logprobs": scored}]})
     quality.perplexity(served, quality.Windows(tmp_path / "e.jsonl", 1, 4), tmp_path / "p.json", 5)
+    digest = hashlib.sha256(b"0 1 2 3 4").hexdigest()
     assert json.loads((tmp_path / "p.json").read_text()) == {
         "window_tokens": 4,
-        "windows": [{"id": "window-0", "tokens": 4, "logprob": -2.0}],
+        "windows": [{"id": "window-0", "sha256": digest, "tokens": 4, "logprob": -2.0}],
     }
 
 
