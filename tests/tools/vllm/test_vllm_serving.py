@@ -156,11 +156,19 @@ def of(tmp_path: Path) -> dict:
     return json.loads((tmp_path / "job" / "artefacts" / "server.json").read_text())
 
 
+def words(process: psutil.Process) -> str:
+    """Return a command line; of a process that has just ended, nothing."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_and_leaves_nothing(tmp_path: Path, number: int) -> None:
     program = started(tmp_path, "mute")
     tree: list[psutil.Process] = []
-    while not any(str(STAND_IN) in " ".join(p.cmdline()) for p in tree):
+    while not any(str(STAND_IN) in words(p) for p in tree):
         tree = [p for p in psutil.Process(program.pid).children(recursive=True) if p.is_running()]
         time.sleep(0.02)
     program.send_signal(number)
