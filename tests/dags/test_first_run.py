@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fabric_health.airflow import first_run
+from fabric_health.cli.terminal import Clock
 from fabric_health.errors import LabError, UsageError
+from fabric_health.jobs.environments import ToolEnvironmentError
+from fabric_health.rooms import default_site_file
+from fabric_health.site import load_site
 
 
 @pytest.mark.parametrize(
@@ -32,3 +36,17 @@ def test_an_interrupt_says_how_to_stop(monkeypatch, capfd) -> None:
 def test_an_unknown_command_is_wrong_usage(capfd) -> None:
     assert first_run.main(["walk"]) == 64
     assert "run, stop, status" in capfd.readouterr().err
+
+
+def test_the_tools_of_every_benchmark_are_made_before_it_runs() -> None:
+    site = load_site(default_site_file())
+    assert first_run.tools_of(site) == ["collectives", "llm-compressor", "vllm", "dlrover"]
+
+
+def test_a_tool_that_cannot_be_made_keeps_nothing_from_running(monkeypatch, capfd) -> None:
+    def broken(tool: str, *_: object) -> None:
+        raise ToolEnvironmentError(f"{tool}: no such package")
+
+    monkeypatch.setattr(first_run, "ensure", broken)
+    first_run._make_tools(Clock(), load_site(default_site_file()))
+    assert "vllm: no such package; what needs it will not be judged" in capfd.readouterr().err

@@ -24,8 +24,10 @@ from fabric_health.processes import Background
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 600.0
-RUN_TIMEOUT_S = 3600.0
+RUN_TIMEOUT_S = 7200.0
 PATIENCE_S = 180.0
+# How often a person is told what runs, where no task ends.
+TELL_EVERY_S = 60.0
 DAG = "weekly_fabric_health"
 USER = "admin"
 _MARK = "FABRIC_HEALTH_AIRFLOW_PROCESS"
@@ -276,15 +278,16 @@ def run_weekly(embedded: Embedded, tell: Any, conf: dict[str, Any] | None = None
 
 
 def run_dag(embedded: Embedded, tell: Any, dag: str, conf: dict[str, Any] | None = None) -> str:
-    """Trigger a DAG, tell each task as it ends, and return the state of the run.
+    """Trigger a DAG, tell each task as it ends and once a minute what runs, and return the state of the run.
 
-    ``conf`` are values of its form. Raises FabricHealthError when it is refused, or does not end within an hour.
+    ``conf`` are values of its form. Raises FabricHealthError when it is refused, or does not end within two hours.
     """
     api = Api(embedded)
     deadline = time.monotonic() + RUN_TIMEOUT_S
     run_id = _trigger(api, dag, conf or {}, deadline)
     tell(f"triggered {dag}: {embedded.url}/dags/{dag}/runs/{run_id}")
     told: set[str] = set()
+    told_at = time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(2)
         tasks = api.wait_for(f"/dags/{dag}/dagRuns/{run_id}/taskInstances?limit=100")["task_instances"]
@@ -294,6 +297,11 @@ def run_dag(embedded: Embedded, tell: Any, dag: str, conf: dict[str, Any] | None
                 told.add(t["task_id"])
                 took = f" in {t['duration']:.1f} s" if t["duration"] else ""
                 tell(f"[{len(told)}/{len(tasks)}] {t['task_id']}: {t['state']}{took}")
+                told_at = time.monotonic()
+        if time.monotonic() - told_at > TELL_EVERY_S:
+            told_at = time.monotonic()
+            running = ", ".join(t["task_id"] for t in tasks if t["state"] == "running")
+            tell(f"[{len(told)}/{len(tasks)}] running: {running or 'nothing yet'}")
         state = api.wait_for(f"/dags/{dag}/dagRuns/{run_id}")["state"]
         if state in ("success", "failed"):
             return str(state)

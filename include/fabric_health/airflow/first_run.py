@@ -13,17 +13,20 @@ import uuid
 
 from fabric_health import pipeline
 from fabric_health.airflow import embedded as airflow
-from fabric_health.checks.registry import ENTRIES
+from fabric_health.checks.registry import ENTRIES, check
 from fabric_health.cli.runs import print_answer, save_report
 from fabric_health.cli.terminal import Clock, Exit, fail, out, show
 from fabric_health.connections import home
 from fabric_health.datasets import embedded as store_server
 from fabric_health.datasets.reading import concluded
 from fabric_health.errors import FabricHealthError, UsageError
+from fabric_health.jobs.environments import HERE, ToolEnvironmentError, ensure
+from fabric_health.jobs.settings import settings as job_settings
 from fabric_health.lab import lab
 from fabric_health.lab.faults import PLANTED
 from fabric_health.pipeline import Rooms
 from fabric_health.rooms import default_site_file, open_rooms
+from fabric_health.site import Site
 
 # What the run before leaves to the DAG: minutes each, and none of the planted faults concerns them.
 ONCE = ("model_eval", "elastic_training")
@@ -32,7 +35,7 @@ ONCE = ("model_eval", "elastic_training")
 def run() -> int:
     """Bring everything up, run the weekly DAG once, and print the answer and the addresses."""
     clock = Clock()
-    clock.tell("[1/4] the lab: object store, nodes and switches")
+    clock.tell("[1/5] the lab: object store, nodes and switches")
     store_server.start(home())
     was_up = lab.status(home()) is not None
     info = lab.up(default_site_file(), home())
@@ -41,22 +44,47 @@ def run() -> int:
         clock.tell(f"the InfiniBand fabric will not be judged: {info.no_fabric}")
     rooms = open_rooms(default_site_file(), clock.tell)
     rooms.store.ensure_bucket()
+    clock.tell("[2/5] environments of the tools that jobs run, once for each version")
+    _make_tools(clock, rooms.site)
     if next(concluded(rooms.store, rooms.site.name), None) is None:
-        clock.tell("[2/4] a first run while the lab is healthy, so that there is a before")
+        clock.tell("[3/5] a first run while the lab is healthy, so that there is a before")
         lab.heal(home())
         checks = [e.name for e in ENTRIES if e.name not in ONCE]
         pipeline.run_all(rooms, dag="weekly", scheduler_run_id=f"cli-{uuid.uuid4()}", checks=checks, scope=None)
         _plant(clock)
     elif was_up:
-        clock.tell("[2/4] the lab was up: its faults stay as they are (`fabric-health lab status`)")
+        clock.tell("[3/5] the lab was up: its faults stay as they are (`fabric-health lab status`)")
     else:
-        clock.tell("[2/4] earlier runs are there to compare with")
+        clock.tell("[3/5] earlier runs are there to compare with")
         _plant(clock)
-    clock.tell("[3/4] Airflow")
+    clock.tell("[4/5] Airflow")
     server = airflow.start(clock.tell)
-    clock.tell(f"[4/4] the DAG {airflow.DAG}")
+    clock.tell(f"[5/5] the DAG {airflow.DAG}")
     state = airflow.run_weekly(server, clock.tell)
     return _finish(rooms, server, state)
+
+
+def _make_tools(clock: Clock, site: Site) -> None:
+    """Make the environments that benchmarks need, where their progress is seen. Jobs would make them, too."""
+    chosen = job_settings(site)
+    if chosen.backend != "local":
+        return
+    folder = (site.path.parent / chosen.tools).resolve()
+    for tool in tools_of(site):
+        try:
+            ensure(tool, folder, home(), clock.tell)
+        except ToolEnvironmentError as error:
+            clock.tell(f"{error}; what needs it will not be judged")
+
+
+def tools_of(site: Site) -> list[str]:
+    """Return the tools that the jobs of the site's benchmarks run in, in the order of the benchmarks."""
+    names: dict[str, None] = {}
+    for entry in ENTRIES:
+        plan = check(entry.name).launches if entry.name in site.checks else None
+        for launch in plan(site, site.nodes, "tools") if plan else ():
+            names.setdefault(launch.spec.tool)
+    return [n for n in names if n not in HERE]
 
 
 def _plant(clock: Clock) -> None:
