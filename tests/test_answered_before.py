@@ -87,6 +87,20 @@ def test_other_tokens_other_vectors_and_other_weights_are_found(store: ObjectSto
     assert [r.unit for r in got.remade] == [W8]
 
 
+def test_equal_tokens_that_became_less_likely_are_a_drift_too(store: ObjectStore, site: Site) -> None:
+    """Three tokens: a thousandth of a nat each is what other rounding explains."""
+    land(store, site, 0, (SAID,))
+    land(store, site, 1, (replace(SAID, logprob=-1.502),))
+    land(store, site, 2, (replace(SAID, logprob=-1.51),))
+    (rounding,) = compared(store, site, 1).with_before
+    assert rounding.judgement.outcome is Outcome.PASS
+    drift = compared(store, site, 2).with_before
+    assert [x.judgement.outcome for x in drift] == [Outcome.REGRESSED]
+    (found,) = findings(drift, (), "the last run")
+    assert (found.rule, found.severity) == ("same_answers_as_before", Severity.WARNING)
+    assert "same tokens" in found.summary
+
+
 def test_requantised_weights_are_held_against_the_reference_alone(store: ObjectStore, site: Site) -> None:
     """Some run long ago made others: that was told then."""
     land(store, site, 0, (replace(MADE, weights_sha256=OTHER),))

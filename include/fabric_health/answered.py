@@ -221,8 +221,8 @@ def _drift(j: Judgement, why: str) -> Finding:
         unit=j.subject,
         unit_kind=KIND,
         metric=j.metric,
-        severity=Severity.CRITICAL,
-        summary=f"{j.subject}: same weights, flags, software and device as before, but other answers. {j.reason}",
+        severity=Severity.CRITICAL if j.loss else Severity.WARNING,
+        summary=f"{j.subject} computes otherwise with the same weights, flags, software and device. {j.reason}",
         expected=f"the same as in {why}",
         actual=j.reason[:500],
         action=(

@@ -15,7 +15,15 @@ import numpy as np
 from fabric_health import answered
 from fabric_health.answered import CHECK, KIND, Said
 from fabric_health.baselines import Reference
-from fabric_health.checks.model_eval.drift import Drift, Moved, Requantised, drifted, moved, requantised
+from fabric_health.checks.model_eval.drift import (
+    LOGPROB_TOLERANCE,
+    Drift,
+    Moved,
+    Requantised,
+    drifted,
+    moved,
+    requantised,
+)
 from fabric_health.checks.model_eval.settings import settings
 from fabric_health.checks.model_eval.tables import Fingerprint, ModelEmbedding, PerItem, Quantization
 from fabric_health.compared import Judged
@@ -112,8 +120,8 @@ def _first(
 
 
 def _same_answers(d: Drift, now: RunKey, then: RunKey) -> Judged:
-    """Judge greedy answers: a pass is that every prompt gives the same tokens."""
-    outcome = Outcome.REGRESSED if d.differing else Outcome.PASS
+    """Judge greedy answers: a pass is that every prompt gives the same tokens, each as likely as before."""
+    outcome = Outcome.REGRESSED if d.is_drift else Outcome.PASS
     share = d.differing / d.prompts
     if d.differing:
         was, now_is = ("the end" if t is None else str(t) for t in (d.token_before, d.token_now))
@@ -122,7 +130,10 @@ def _same_answers(d: Drift, now: RunKey, then: RunKey) -> Judged:
             f"{was} became {now_is}."
         )
     else:
-        reason = f"All {d.prompts} prompts give the same tokens; log-likelihoods moved by {d.largest_move:.2g} at most."
+        reason = (
+            f"All {d.prompts} prompts give the same tokens; their log-likelihood moved by {d.largest_move:.2g} nats a "
+            f"token at most (other rounding explains {LOGPROB_TOLERANCE:g})."
+        )
     return _judged(SAME_ANSWERS, d.unit, d.comparability, outcome, reason, share, d.prompts, now, then)
 
 

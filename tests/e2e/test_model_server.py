@@ -95,6 +95,7 @@ def test_a_served_model_is_measured_and_nothing_is_left(measured, tmp_path: Path
     assert not {n for n in os.listdir("/dev/shm") if n.startswith("psm_")} - before
 
 
+@pytest.mark.soak
 def test_a_server_that_errs_under_load_ends_with_exit_code_0_and_failed_requests(measured, tmp_path: Path) -> None:
     (tmp_path / "lab").mkdir()
     fault = {"kind": "server-errors", "unit": NAME, "value": "3", "since": "2026-11-30T00:00:00+00:00"}

@@ -42,6 +42,11 @@ class Drift:
     token_now: int | None = None
     largest_move: float = 0.0
 
+    @property
+    def is_drift(self) -> bool:
+        """Whether tokens are others, or equal ones are likelier or less likely than other rounding explains."""
+        return self.differing > 0 or self.largest_move > LOGPROB_TOLERANCE
+
 
 @dataclass(frozen=True)
 class Moved:

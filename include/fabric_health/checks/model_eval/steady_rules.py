@@ -22,7 +22,7 @@ def steady_findings(rows: RowSet) -> Iterator[Finding]:
         first, *others = launches.items()
         for name, of in others:
             found = drifted(of, first[1])
-            if found and (found[0].differing or found[0].largest_move > LOGPROB_TOLERANCE):
+            if found and found[0].is_drift:
                 yield _other_answers(unit, found[0], first[0], name)
                 break
     for unit, vectors in _by_launch(rows.of(ModelEmbedding)).items():
