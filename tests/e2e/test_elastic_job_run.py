@@ -14,8 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from fabric_health.jobs import environments
-
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +24,8 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    """Return the interpreter of the tool's environment, which is made here where ``make run`` has not made it."""
-    kept = Path(os.environ.get("FABRIC_HEALTH_TEST_TOOLS", ROOT / ".fabric-health"))
-    return environments.ensure("dlrover", ROOT / "include" / "tools", kept, print)
+def python(tool_python: Callable[[str], Path]) -> Path:
+    return tool_python("dlrover")
 
 
 @pytest.fixture

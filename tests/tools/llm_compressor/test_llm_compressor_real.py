@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fabric_health.jobs import environments
 
 pytestmark = pytest.mark.e2e
 
@@ -22,9 +20,8 @@ TOOL = TOOLS / "llm-compressor"
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    kept = Path(os.environ.get("FABRIC_HEALTH_TEST_TOOLS", ROOT / ".fabric-health"))
-    return environments.ensure("llm-compressor", TOOLS, kept, print)
+def python(tool_python: Callable[[str], Path]) -> Path:
+    return tool_python("llm-compressor")
 
 
 @pytest.fixture(scope="module")
