@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-MAX_TEXT = 300
-
 
 class Source(StrEnum):
     """Who tells of an event."""
@@ -110,9 +108,3 @@ class Reading:
     ranks: dict[int, int] = field(default_factory=dict)
     damaged: int = 0
     cut: bool = False
-
-
-def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return untrusted text on one line, without control characters, cut to ``limit``."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fabric_health.checks.elastic_training.events import CheckLine, Event, Kind, Reading, Source, clip
+from fabric_health.checks.elastic_training.events import CheckLine, Event, Kind, Reading, Source
 from fabric_health.checks.elastic_training.launches import (
     FAULTS_FILE,
     JOB_FILE,
@@ -20,6 +20,7 @@ from fabric_health.checks.elastic_training.parsers.dlrover_log import read_dlrov
 from fabric_health.checks.elastic_training.parsers.job_report import JobReport, read_job_report
 from fabric_health.checks.elastic_training.parsers.training_events import read_faults, read_pods, read_training
 from fabric_health.checks.elastic_training.timeline import node_names
+from fabric_health.checks.untrusted import clip
 from fabric_health.evidence import CommandStatus, UnitEvidence
 
 _AGENT_LOG = re.compile(r"agent-(\d{1,6})(-again)?\.log")

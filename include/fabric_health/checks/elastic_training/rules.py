@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fabric_health.checks.elastic_training.events import clip
 from fabric_health.checks.elastic_training.launches import FAULTS_FILE, TRAINING_FILE, UNIT, UNIT_KIND, injects_faults
 from fabric_health.checks.elastic_training.tables import ElasticRun
+from fabric_health.checks.untrusted import clip
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 
 CHECK = "elastic_training"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from fabric_health.checks.model_eval.parsers.reading import listing, real
 from fabric_health.checks.model_eval.tables import Fingerprint, ModelEmbedding, Quantization
+from fabric_health.checks.untrusted import listing, real
 
 COSINE_MIN: Final = 0.999
 """Cosine of a text's vectors below which they have moved. Ours: other rounding in 16 bits stays above 0.9999."""

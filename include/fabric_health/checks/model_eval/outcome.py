@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fabric_health.checks.model_eval.parsers.reading import clip
 from fabric_health.checks.model_eval.tables import ModelLaunchProblem
+from fabric_health.checks.untrusted import clip
 from fabric_health.datasets.contracts import Row
 from fabric_health.evidence import CommandResult, UnitEvidence
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fabric_health.checks.model_eval.parsers.reading import clip
+from fabric_health.checks.untrusted import clip
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 
 CHECK, KIND = "model_eval", "model"

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from fabric_health.checks.object_store.documents import count, documents, listing, mapping, text
+from fabric_health.checks.object_store.documents import documents, text
 from fabric_health.checks.object_store.erasure import read_quorum, usable_ratio, write_quorum
 from fabric_health.checks.object_store.launches import CLUSTER_LAUNCH
 from fabric_health.checks.object_store.quantities import endpoint
-from fabric_health.checks.object_store.reading import clip
 from fabric_health.checks.object_store.tables import ObjectStoreCluster
+from fabric_health.checks.untrusted import clip, count, listing, mapping
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Fact, FactState
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NoReturn
+
+from fabric_health.checks.untrusted import listing
 
 MAX_STARTS = 200
 
@@ -34,33 +35,6 @@ def documents(text: str) -> Iterator[dict[str, Any]]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """Return a JSON object, an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def listing(value: Any) -> list[Any]:
-    """Return a JSON array, an empty one for anything else."""
-    return value if isinstance(value, list) else []
-
-
-def number(value: Any) -> float | None:
-    """Return a finite number >= 0, None for anything else: nothing here can be negative."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if math.isfinite(found) and 0 <= found < 2**63 else None
-
-
-def count(value: Any) -> int | None:
-    """Return a whole number >= 0, None for anything else."""
-    found = number(value)
-    return int(found) if found is not None and found == int(found) else None
 
 
 def text(value: Any) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fabric_health.checks.object_store.documents import count, documents, listing, mapping, number, text, texts
-from fabric_health.checks.object_store.reading import SAMPLES, HostShare, Operation, Reading, Segments, Times, clip
+from fabric_health.checks.object_store.documents import documents, text, texts
+from fabric_health.checks.object_store.reading import SAMPLES, HostShare, Operation, Reading, Segments, Times
+from fabric_health.checks.untrusted import clip, count, listing, mapping, number
 
 FORMAT = "fabric-health/s3-bench"
 VERSION = 1

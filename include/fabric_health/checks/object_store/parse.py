@@ -9,12 +9,13 @@ from fabric_health.checks.object_store.cluster import read_cluster
 from fabric_health.checks.object_store.engine_json import read_engine_json
 from fabric_health.checks.object_store.launches import CLUSTER_LAUNCH, Asked, plan
 from fabric_health.checks.object_store.quantities import endpoint, size_text
-from fabric_health.checks.object_store.reading import Operation, Reading, clip
+from fabric_health.checks.object_store.reading import Operation, Reading
 from fabric_health.checks.object_store.settings import Settings, settings
 from fabric_health.checks.object_store.tables import ObjectStoreHost, ObjectStoreResult
 from fabric_health.checks.object_store.warp_json import read_warp_json
 from fabric_health.checks.object_store.warp_requests import read_warp_requests, read_warp_segments
 from fabric_health.checks.object_store.warp_text import read_warp_text
+from fabric_health.checks.untrusted import clip
 from fabric_health.datasets.contracts import Row
 from fabric_health.datasets.tables import Fact, FactState
 from fabric_health.errors import SiteError

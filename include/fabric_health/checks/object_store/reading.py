@@ -76,12 +76,3 @@ class Reading:
     tool_version: str | None = None
     server: str | None = None
     problems: tuple[str, ...] = field(default=())
-
-
-MAX_TEXT = 300
-
-
-def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return untrusted text on one line, without control characters, cut to ``limit``."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."

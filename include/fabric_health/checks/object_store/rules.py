@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabric_health.checks.object_store.reading import clip
+from fabric_health.checks.untrusted import clip
 from fabric_health.datasets.tables import Finding, FindingKind, Severity, finding
 
 CHECK = "object_store"

@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fabric_health.checks.object_store.documents import (
-    count,
-    documents,
-    listing,
-    mapping,
-    moment,
-    number,
-    text,
-    texts,
-)
+from fabric_health.checks.object_store.documents import documents, moment, text, texts
 from fabric_health.checks.object_store.quantities import MIB
 from fabric_health.checks.object_store.reading import (
     SAMPLES,
@@ -30,8 +21,8 @@ from fabric_health.checks.object_store.reading import (
     Reading,
     Segments,
     Times,
-    clip,
 )
+from fabric_health.checks.untrusted import clip, count, listing, mapping, number
 
 LAYOUT, FULL_LAYOUT = "warp json", "warp json, full"
 TOO_FEW = "too few samples: a longer run is needed"

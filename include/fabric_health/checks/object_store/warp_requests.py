@@ -17,15 +17,8 @@ from statistics import median
 
 from fabric_health.checks.object_store.documents import moment
 from fabric_health.checks.object_store.quantities import MIB
-from fabric_health.checks.object_store.reading import (
-    SAMPLES,
-    HostShare,
-    Operation,
-    Reading,
-    Segments,
-    Times,
-    clip,
-)
+from fabric_health.checks.object_store.reading import SAMPLES, HostShare, Operation, Reading, Segments, Times
+from fabric_health.checks.untrusted import clip
 
 LAYOUT, SEGMENT_LAYOUT = "warp csv", "warp segments"
 _REQUEST_COLUMNS = frozenset({"idx", "thread", "op", "bytes", "error", "start", "end", "duration_ns"})

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fabric_health.checks.elastic_training.events import CheckLine, Event, Kind, Reading, Source, clip
+from fabric_health.checks.elastic_training.events import CheckLine, Event, Kind, Reading, Source
 from fabric_health.checks.elastic_training.parsers.log_lines import Message, messages, too_long
 from fabric_health.checks.elastic_training.parsers.numbers import count, literal, number, seconds
 from fabric_health.checks.elastic_training.parsers.training_events import NOT_FINITE, training_event
+from fabric_health.checks.untrusted import clip
 
 MAX_EVENTS = 50_000
 NODE_CHECK_NAMES = ("network-check", "node-check")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fabric_health.checks.elastic_training.events import clip
 from fabric_health.checks.elastic_training.parsers.numbers import count, document, number, text
+from fabric_health.checks.untrusted import clip
 
 PROGRAM = "elastic_smoke"
 MAX_TEXT = 1 << 20

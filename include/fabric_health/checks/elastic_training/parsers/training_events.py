@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from fabric_health.checks.elastic_training.events import INJECTED, Event, Kind, Reading, Source, clip
+from fabric_health.checks.elastic_training.events import INJECTED, Event, Kind, Reading, Source
 from fabric_health.checks.elastic_training.parsers.numbers import count, document, moment, number, text
+from fabric_health.checks.untrusted import clip
 
 MAX_LINE = 64 << 10
 NOT_FINITE = "loss is no finite number"

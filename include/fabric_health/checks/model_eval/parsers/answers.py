@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fabric_health.checks.model_eval.parsers.reading import count, document, listing, mapping, real, sha256, text
+from fabric_health.checks.model_eval.parsers.reading import document, sha256, text
+from fabric_health.checks.untrusted import count, listing, mapping, real
 
 T = TypeVar("T")
 _MAX = 100_000

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from fabric_health.checks.model_eval.parsers.bench import Bench, Times
-from fabric_health.checks.model_eval.parsers.reading import count, document, first, listing, mapping, number, text
+from fabric_health.checks.model_eval.parsers.reading import document, first, text
+from fabric_health.checks.untrusted import count, listing, mapping, number
 
 _MAX_BENCHMARKS = 200
 _TIMES = {

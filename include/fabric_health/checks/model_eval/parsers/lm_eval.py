@@ -12,17 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fabric_health.checks.model_eval.parsers.reading import (
-    clip,
-    count,
-    document,
-    first,
-    lines,
-    listing,
-    mapping,
-    real,
-    text,
-)
+from fabric_health.checks.model_eval.parsers.reading import document, first, lines, text
+from fabric_health.checks.untrusted import clip, count, listing, mapping, real
 
 _STDERR = "_stderr"
 _NO_METRIC = frozenset({"alias", "name", "sample_len", "sample_count", " "})

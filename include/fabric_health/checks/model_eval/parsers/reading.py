@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fabric_health.checks.untrusted import MAX_TEXT, clip, listing, mapping
+
 MAX_OBJECTS = 1000
 MAX_LINES = 500_000
-MAX_TEXT = 300
 _HASH = re.compile(r"[0-9a-f]{64}")
 # NaN and Infinity are no JSON; tools write them all the same. Of no number follows no measurement.
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
@@ -59,39 +59,6 @@ def lines(text: str) -> Iterator[dict[str, Any] | None]:
             yield document(line)
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """Return a JSON object, an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def listing(value: Any) -> list[Any]:
-    """Return a JSON array, an empty one for anything else."""
-    return value if isinstance(value, list) else []
-
-
-def real(value: Any) -> float | None:
-    """Return a finite number of either sign below 2^63, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if math.isfinite(found) and abs(found) < 2**63 else None
-
-
-def number(value: Any) -> float | None:
-    """Return a finite number >= 0, None for anything else."""
-    found = real(value)
-    return found if found is not None and found >= 0 else None
-
-
-def count(value: Any) -> int | None:
-    """Return a whole number >= 0, None for anything else."""
-    found = number(value)
-    return int(found) if found is not None and found == int(found) else None
-
-
 def text(value: Any, limit: int = MAX_TEXT) -> str | None:
     """Return a string that is not blank, on one line and cut to ``limit``, None for anything else."""
     return clip(value, limit) or None if isinstance(value, str) else None
@@ -116,9 +83,3 @@ def versions(value: Any) -> str | None:
 def first(value: Mapping[str, Any], *names: str) -> Any:
     """Return the value of the first of ``names`` that is there, None without any."""
     return next((value[n] for n in names if n in value), None)
-
-
-def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return untrusted text on one line, without control characters, cut to ``limit``."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."

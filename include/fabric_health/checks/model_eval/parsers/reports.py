@@ -9,18 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fabric_health.checks.model_eval.parsers.reading import (
-    clip,
-    count,
-    document,
-    listing,
-    mapping,
-    number,
-    sha256,
-    text,
-    texts,
-    versions,
-)
+from fabric_health.checks.model_eval.parsers.reading import document, sha256, text, texts, versions
+from fabric_health.checks.untrusted import clip, count, listing, mapping, number
 
 _MAX_LINES = 200_000
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]{0,200})(\{[^{}]{0,2000}\})?[ \t]+(\S{1,40})(?:[ \t]+-?\d{1,20})?")

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fabric_health.checks.model_eval.parsers.bench import METRICS, Bench, Times
-from fabric_health.checks.model_eval.parsers.reading import count, documents, first, listing, number, real, text
+from fabric_health.checks.model_eval.parsers.reading import documents, first, text
+from fabric_health.checks.untrusted import count, listing, number, real
 
 LAYOUT, TEXT_LAYOUT = "vllm bench json", "vllm bench text"
 _HEADER = re.compile(r"^=+ Serving Benchmark Result =+\s*$")
