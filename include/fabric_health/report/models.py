@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fabric_health.checks.model_eval.tables import ModelQuality, ModelServing, Quantization
 from fabric_health.datasets.verdict_tables import Verdict
+from fabric_health.report import text
 from fabric_health.report.data import ModelResults, ReportData
 
 BASE = "base"
@@ -132,8 +133,8 @@ def _form(found: ModelResults, unit: str, beside: Sequence[Verdict]) -> Form:
         bytes=size,
         ratio=ratio,
         quantised=quantised,
-        start_s=_median(s.start_s for s in servers),
-        memory_mib=_median(s.peak_memory_mib for s in servers),
+        start_s=text.median_of(s.start_s for s in servers),
+        memory_mib=text.median_of(s.peak_memory_mib for s in servers),
         quality=_quality([q for q in found.quality if q.unit == unit], [v for v in beside if v.subject == unit]),
         speed=_speed(found, unit),
     )
@@ -174,11 +175,11 @@ def _speed(found: ModelResults, unit: str) -> tuple[Speed, ...]:
             Speed(
                 concurrency=concurrency,
                 client=client,
-                tokens_per_s=_median(_by_launch(of)) or 0.0,
-                ttft_p50_ms=_median(r.ttft_p50_ms for r in of),
-                tpot_p50_ms=_median(r.tpot_p50_ms for r in of),
+                tokens_per_s=text.median_of(_by_launch(of)) or 0.0,
+                ttft_p50_ms=text.median_of(r.ttft_p50_ms for r in of),
+                tpot_p50_ms=text.median_of(r.tpot_p50_ms for r in of),
                 launches=len({r.launch for r in of}),
-                before=_median(_by_launch(before)),
+                before=text.median_of(_by_launch(before)),
             )
         )
     return tuple(out)
@@ -195,8 +196,3 @@ def _by_launch(rows: Sequence[ModelServing]) -> list[float]:
 
 def _tokens(r: ModelServing) -> float | None:
     return r.output_tokens_per_s or r.total_tokens_per_s
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return median(known) if known else None

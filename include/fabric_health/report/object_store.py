@@ -125,9 +125,9 @@ def _line(
         unit=unit,
         speed=speed,
         objects_per_s=_spread(r.objects_per_s for r in rows),
-        ttfb_p50_ms=_median(r.ttfb_p50_ms for r in rows),
-        ttfb_p99_ms=_median(r.ttfb_p99_ms for r in rows),
-        latency_p99_ms=_median(r.latency_p99_ms for r in rows),
+        ttfb_p50_ms=text.median_of(r.ttfb_p50_ms for r in rows),
+        ttfb_p99_ms=text.median_of(r.ttfb_p99_ms for r in rows),
+        latency_p99_ms=text.median_of(r.latency_p99_ms for r in rows),
         errors=errors,
         requests=sum(r.requests or 0 for r in rows),
         launches=len({r.launch for r in rows}),
@@ -140,8 +140,3 @@ def _line(
 def _spread(values: Iterable[float | None]) -> Spread | None:
     known = sorted(v for v in values if v is not None)
     return Spread(median(known), known[0], known[-1], tuple(known)) if known else None
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return median(known) if known else None

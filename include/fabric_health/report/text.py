@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -53,6 +55,12 @@ def figure(value: float, digits: int = 3) -> str:
     """Return a number with at least ``digits`` significant digits, thousands apart."""
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:,.{min(decimals, 6)}f}"
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known, None without any."""
+    known = [v for v in values if v is not None]
+    return median(known) if known else None
 
 
 def percent(share: float) -> str:
